@@ -8,24 +8,24 @@ import pytest
 
 import gradloom
 from gradloom.delivery.keys import read_public
-from gradloom.models.adapters.lora import save_lora
+from gradloom.models.adapters.lora import save_lora, single
 from gradloom.systems.text.card.words import read_board
 
 from ..firmware.soc.deliver import Receiver
 from ..systems.text.card.power import compiled
-from ..systems.text.conftest import MODEL, adapters, frozen, tensors  # noqa: F401
+from ..systems.text.conftest import LONG_HEADS, MODEL, adapters, frozen, model, tensors  # noqa: F401
 from .test_collect import card  # noqa: F401
 
 MEMORY = 1 << 24
 
 
 @pytest.fixture
-def learnt(adapters, tmp_path):  # noqa: F811
+def learnt(adapters, model, tmp_path):  # noqa: F811
     """Two adapters of the card's job in PEFT's format, and a key pair."""
     pytest.importorskip("monocypher")
     for name, factor in (("one", 1.0), ("two", 1.01)):
         moved = {each: replace(of, a=of.a * factor, b=of.b * factor) for each, of in adapters.items()}
-        save_lora(tmp_path / name, MODEL, moved)
+        save_lora(tmp_path / name, model, moved)
     gradloom.package.keys(tmp_path / "root")
     return tmp_path
 
@@ -65,6 +65,16 @@ def test_signed_adapters_reach_the_board(card, learnt, run):  # noqa: F811
     code, out, _ = run("card", "rollback", "--card", board.card)
     assert code == 0 and "brings back version 1 for 2" in " ".join(out.split())
     assert np.array_equal(start(4), first)
+
+
+@pytest.mark.parametrize("model", [MODEL, LONG_HEADS], ids=["heads of 64", "heads of 128"], indirect=True)
+def test_the_words_of_an_adapter_are_those_that_a_job_begins_with(card, adapters, model, tmp_path):  # noqa: F811
+    save_lora(tmp_path / "same", model, {name: single({name: each})[name] for name, each in adapters.items()})
+    with card[0].open("rb") as file:
+        job = read_board(file)
+    found, begun = job.of(tmp_path / "same"), np.frombuffer(job.words, "<i4")
+    # Files have float32.
+    assert np.abs(found - begun).max() < 1e-6 * np.abs(begun).max() and found.any()
 
 
 def test_what_a_board_would_refuse_is_one_line(card, learnt, run, monkeypatch):  # noqa: F811

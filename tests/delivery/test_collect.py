@@ -16,18 +16,19 @@ from gradloom.program.descent import AdamW
 from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.trainer import JobTrainer
+from gradloom.systems.text.order import arranged
 from gradloom.systems.text.run.training import as_bytes
 
-from ..systems.text.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
+from ..systems.text.conftest import CONFIG, LONG_HEADS, MODEL, TOKENS, adapters, frozen, model, tensors  # noqa: F401
 
 RULE = AdamW(lr=1e-2)
 
 
 @pytest.fixture
-def card(frozen, adapters, tmp_path):  # noqa: F811
+def card(frozen, adapters, model, tmp_path):  # noqa: F811
     """An image, its job, and the trainer whose state a copy holds."""
     made = board_job(qlora_course(frozen, (TOKENS,), adapters, [0, 1], RULE, 3), CONFIG)
-    facts = {"model": "small", "shapes": dataclasses.asdict(MODEL), "rank": 2, "alpha": 4.0, "steps": 3}
+    facts = {"model": "small", "shapes": dataclasses.asdict(model), "rank": 2, "alpha": 4.0, "steps": 3}
     write_card_image(made, tmp_path / "run", facts | {"moment_scales": RULE.moment_scales}, memory_bytes=1 << 24)
     return tmp_path / "run" / "card.img", made
 
@@ -69,7 +70,8 @@ def words_of(made, trainer, result):
     return bytes(words)
 
 
-def test_a_trained_adapter_comes_off_the_card(card, trained, tmp_path, run):
+@pytest.mark.parametrize("model", [MODEL, LONG_HEADS], ids=["heads of 64", "heads of 128"], indirect=True)
+def test_a_trained_adapter_comes_off_the_card(card, trained, model, tmp_path, run):  # noqa: F811
     path, made = card
     trainer, result = trained
     words = words_of(made, trainer, result)
@@ -80,7 +82,7 @@ def test_a_trained_adapter_comes_off_the_card(card, trained, tmp_path, run):
     found = gradloom.card.collect(tmp_path / "out", card=path)
     assert (found["steps"], found["of"], found["reason"], found["saturated"]) == (2, 3, "runs", [0, 1])
     assert found["loss"] == [pytest.approx(5 / 8 * np.log(2))] * 2
-    loaded = load_lora(tmp_path / "out", MODEL)
+    loaded = load_lora(tmp_path / "out", model)
     assert loaded.keys() == trainer.adapters.keys()
     for name, each in trainer.adapters.items():
         assert np.array_equal(loaded[name].a, each.a.astype(np.float32))
@@ -89,10 +91,10 @@ def test_a_trained_adapter_comes_off_the_card(card, trained, tmp_path, run):
     for name, each in trainer.adapters.items():
         m, v = trainer.moments[f"{name}.mb"].astype("<u4").view("<f4")
         at = f"base_model.model.{name}.lora_B.weight"
-        scales = RULE.moment_scales
-        assert np.allclose(moments[f"{at}.exp_avg"], m.T * scales[0] * each.scale, rtol=1e-5)
-        assert np.allclose(moments[f"{at}.exp_avg_sq"], v.T * scales[1] * each.scale**2, rtol=1e-5)
-        assert moments[f"{at}.exp_avg"].shape == each.b.shape
+        for factor, (held, end) in enumerate(((m, "exp_avg"), (v, "exp_avg_sq")), 1):
+            (found,) = arranged(model, {name: dataclasses.replace(each, b=moments[f"{at}.{end}"])}).values()
+            assert np.allclose(found.b, held.T * RULE.moment_scales[factor - 1] * each.scale**factor, rtol=1e-5)
+            assert moments[f"{at}.{end}"].shape == each.b.shape
     code, out, _ = run("card", "collect", "--card", path, "-o", tmp_path / "again")
     assert code == 0 and "small after 2 of 3 steps" in " ".join(out.split())
 

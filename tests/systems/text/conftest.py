@@ -23,34 +23,42 @@ FAMILIES = replace(
     score=0.2,
     scaling=Scaling(factor=8.0, low=1.0, high=4.0, original=16),
 )
+#: The same with Qwen3's heads: two tiles each, and a norm of queries and keys.
+LONG_HEADS = replace(FAMILIES, kv_heads=1, head_dim=128, head_norms=True)
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
 CONFIG = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, packing=1)
 TARGETS = ("q_proj", "v_proj", "down_proj")
 
 
 @pytest.fixture(scope="session")
-def tensors():
-    return random_tensors(np.random.default_rng(3))
+def model(request):
+    """A test may ask for another one, indirectly."""
+    return getattr(request, "param", MODEL)
 
 
 @pytest.fixture(scope="session")
-def frozen(tensors):
-    return frozen_of(tensors)
+def tensors(model):
+    return random_tensors(np.random.default_rng(3), model)
+
+
+@pytest.fixture(scope="session")
+def frozen(tensors, model):
+    return frozen_of(tensors, model)
 
 
 def exact_llama(frozen):
     """The model in float64, with the weights that are frozen."""
     model = frozen.model
-    weights = {f"{linear.name}.weight": frozen.held[linear.name].weight() for linear in model.linears}
+    weights = {f"{linear.name}.weight": frozen.linear(linear.name).weight() for linear in model.linears}
     return Llama(model, lambda key: weights[key] if key in weights else frozen.tensor(key), dtype=np.float64)
 
 
 @pytest.fixture
-def adapters():
+def adapters(model):
     random = np.random.default_rng(4)
     return {
         name: Adapter(random.normal(0, 0.1, each.a.shape), random.normal(0, 0.1, each.b.shape), each.scale)
-        for name, each in fresh_lora(MODEL, rank=2, targets=TARGETS).items()
+        for name, each in fresh_lora(model, rank=2, targets=TARGETS).items()
     }
 
 

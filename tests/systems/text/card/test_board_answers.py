@@ -25,7 +25,7 @@ from gradloom.systems.text.run.training import Training, as_bytes, encoded
 from gradloom.systems.text.small import frozen_of, random_tensors
 
 from ....soc.test_serve import Line
-from ..conftest import CONFIG, FAMILIES, MODEL, TARGETS, TOKENS
+from ..conftest import CONFIG, FAMILIES, LONG_HEADS, MODEL, TARGETS, TOKENS
 from .test_board_job import EMPTY
 from .test_instant_job import TEXTS
 from .test_instant_job import course as instant
@@ -48,7 +48,7 @@ def words_of(made, trainer):
     return found, frac
 
 
-@pytest.mark.parametrize("model", [MODEL, FAMILIES], ids=["llama", "families"])
+@pytest.mark.parametrize("model", [MODEL, FAMILIES, LONG_HEADS], ids=["llama", "families", "heads of 128"])
 def test_prompts_are_answered_beside_a_fine_tune(model):
     """Each by the adapter that it names, as the reference does; what the job learns is what it learns alone."""
     rng = np.random.default_rng(3)

@@ -12,7 +12,7 @@ from gradloom.systems.text.reference.integers import FloatStep, IntegerStep
 from gradloom.systems.text.run.decode import Decoding, beside
 from gradloom.systems.text.run.training import largest
 
-from ..conftest import MODEL, TOKENS
+from ..conftest import LONG_HEADS, MODEL, TOKENS
 
 TEXT = TOKENS[:7]
 
@@ -105,33 +105,34 @@ def test_requests_beside_a_training_step(prompted, training, machine, every, sta
         assert each.served.waited <= every * (1 + stall / 100)
 
 
-def test_a_text_longer_than_a_tile(training, machine):
+@pytest.mark.parametrize("model", [MODEL, LONG_HEADS], ids=["heads of 64", "heads of 128"], indirect=True)
+def test_a_text_longer_than_a_tile(training, fresh, model):
     """Two tokens behind 64: their keys and values are in another tensor, and attention reaches over both."""
-    text = np.random.default_rng(6).integers(0, MODEL.vocab, 66).tolist()
-    inputs = {"gradient": np.random.default_rng(7).normal(0, 1e-2, (64, MODEL.hidden))}
+    text = np.random.default_rng(6).integers(0, model.vocab, 66).tolist()
+    inputs = {"gradient": np.random.default_rng(7).normal(0, 1e-2, (64, model.hidden))}
     prompt = training([0], tokens=text[:64], head=False, inputs=inputs)
-    prompt.step = replace(prompt.step, model=replace(MODEL, context=128))
+    prompt.step = replace(prompt.step, model=replace(model, context=128))
     exact = prompt.exact()
     frac = prompt.fracs(largest(exact), headroom=2)
     before = prompt.integers(frac)
-    machine.load(training([0], tokens=text[:2], head=False, inputs={"gradient": inputs["gradient"][:2]}), frac)
+    fresh.load(training([0], tokens=text[:2], head=False, inputs={"gradient": inputs["gradient"][:2]}), frac)
     for position in (64, 65):
         token = Decoding(prompt, frac, position, text[position])
         exact = token.exact(exact)
         keys, values = (
             np.concatenate([exact.values[f"0.{name}"], exact.values[f"0.{name}.1"][: position - 63]]) for name in "kv"
         )
-        q = exact.values["next.0.q"].reshape(MODEL.heads, -1)
+        q = exact.values["next.0.q"].reshape(model.heads, -1)
         p = np.exp2(q @ keys.T * 2.0**token.decode.step.lift)
         want = (p / p.sum(axis=1, keepdims=True)) @ values
         np.testing.assert_allclose(exact.values["next.0.context"].reshape(want.shape), want, rtol=1e-9)
         after = token.integers(before)
         error = after.values["next.1.x"] * 2.0 ** -token.fracs["next.1.x"] - exact.values["next.1.x"]
         assert np.abs(error).max() < 1e-2 * np.abs(exact.values["next.1.x"]).max()
-        loaded = token.load(machine, before)
-        machine.host.request(loaded.start, len(loaded.program))
-        machine.host.wait_request()
-        for name, words in token.values(machine, loaded).items():
+        loaded = token.load(fresh, before)
+        fresh.host.request(loaded.start, len(loaded.program))
+        fresh.host.wait_request()
+        for name, words in token.values(fresh, loaded).items():
             np.testing.assert_array_equal(words, after.values[name], err_msg=name)
         before = after
 

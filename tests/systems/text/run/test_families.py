@@ -5,39 +5,47 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.language.lora_xs import fresh_cores
 from gradloom.models.adapters.language.methods import IA3
 from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.operations.elements import Biased
+from gradloom.systems.text.operations.scaling import Norm
+from gradloom.systems.text.order import arranged
 from gradloom.systems.text.run.decode import Decoding
 from gradloom.systems.text.run.step import StepMachine
+from gradloom.systems.text.run.trainer import Trainer
 from gradloom.systems.text.run.training import Training, largest
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 from ....deep import deep
-from ..conftest import CONFIG, TARGETS, TOKENS, exact_llama
-from ..conftest import FAMILIES as MODEL
+from ..conftest import CONFIG, FAMILIES, LONG_HEADS, TARGETS, TOKENS, exact_llama
+
+
+@pytest.fixture(scope="module", params=[FAMILIES, LONG_HEADS], ids=["heads of 64", "heads of 128"])
+def model(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def frozen():
-    return frozen_of(random_tensors(np.random.default_rng(5), MODEL), MODEL)
+def frozen(model):
+    return frozen_of(random_tensors(np.random.default_rng(5), model), model)
 
 
 @pytest.fixture(scope="module")
-def adapters():
+def adapters(model):
     random = np.random.default_rng(6)
     return {
         name: Adapter(random.normal(0, 0.1, each.a.shape), random.normal(0, 0.1, each.b.shape), each.scale)
-        for name, each in fresh_lora(MODEL, rank=2, targets=TARGETS).items()
+        for name, each in fresh_lora(model, rank=2, targets=TARGETS).items()
     }
 
 
 @pytest.fixture(scope="module")
-def step(frozen, adapters):
+def step(model, frozen, adapters):
     """A step with its fraction bits, in float and in integers."""
-    made = Training(frozen, TOKENS, adapters, range(MODEL.layers), rule=AdamW(lr=1e-2))
+    made = Training(frozen, TOKENS, adapters, range(model.layers), rule=AdamW(lr=1e-2))
     exact = made.exact()
     frac = made.fracs(largest(exact), headroom=1)
     return made, frac, exact, made.integers(frac)
@@ -47,9 +55,10 @@ def test_operations_are_those_of_the_model(step, frozen, adapters):
     _, _, made, _ = step
     loss, gradients = exact_llama(frozen).gradients(TOKENS, adapters)
     assert made.mean_loss == pytest.approx(loss, rel=1e-12)
-    for name, (ga, gb) in gradients.items():
+    ordered = arranged(frozen.model, {name: replace(adapters[name], b=gb) for name, (_, gb) in gradients.items()})
+    for name, (ga, _) in gradients.items():
         np.testing.assert_allclose(made.values[f"{name}.ga"], ga, rtol=0, atol=1e-11 * np.abs(ga).max())
-        gb = gb.T / adapters[name].scale
+        gb = ordered[name].b.T / adapters[name].scale
         np.testing.assert_allclose(made.values[f"{name}.gb"], gb, rtol=0, atol=1e-11 * np.abs(gb).max())
 
 
@@ -62,16 +71,18 @@ def test_integers_follow_floats(step):
         assert np.sqrt(np.mean(error**2)) <= 5e-3 * np.sqrt(np.mean(values**2)), name
 
 
-def test_a_step_in_rtl(step, fresh):
+def test_a_step_in_rtl(step, fresh, frozen):
     made, frac, _, reference = step
     assert sum(isinstance(each, Biased) for each in made.operations) == 6
+    norms = sum(isinstance(each, Norm) for each in made.operations)
+    assert norms == (5 + 2 * 3 if frozen.model.head_norms else 5)
     run = fresh.run(made, frac)
     assert run.check(reference)["commands"] == len(run.instructions)
 
 
-def test_tokens_behind_a_text(step, fresh, frozen, adapters):
+def test_tokens_behind_a_text(fresh, frozen, adapters):
     """Rows that a step over all tokens makes, and in RTL those of the integers."""
-    whole = Training(frozen, TOKENS, adapters, range(MODEL.layers))
+    whole = Training(frozen, TOKENS, adapters, range(frozen.model.layers))
     exact = whole.exact()
     frac = whole.fracs(largest(exact), headroom=2)
     before = whole.integers(frac)
@@ -94,19 +105,37 @@ def test_tokens_behind_a_text(step, fresh, frozen, adapters):
         np.testing.assert_array_equal(words, after.values[name], err_msg=name)
 
 
-def test_vectors_multiply_biases_too(frozen):
-    """IA3's factors stand behind the bias, as PEFT has them."""
-    random = np.random.default_rng(7)
-    learnt = {
-        name: Vector(random.normal(1, 0.3, max(next(iter(IA3.shapes(MODEL, name, 1).values())))))
-        for name in IA3.modules(MODEL, IA3.usual, range(MODEL.layers))
+def learning(frozen, kind, tensors):
+    """Adapters of a kind on queries and keys, or factors of keys; each moves the loss."""
+    model, random = frozen.model, np.random.default_rng(7)
+    if kind == "ia3":
+        # Its factors stand behind the bias, as PEFT has them.
+        return {
+            name: Vector(random.normal(1, 0.3, max(next(iter(IA3.shapes(model, name, 1).values())))))
+            for name in IA3.modules(model, IA3.usual, range(model.layers))
+        }
+    targets = ("q_proj", "k_proj")
+    if kind == "lora-xs":
+        made = fresh_cores(model, tensors.__getitem__, rank=2, targets=targets, layers=range(model.layers))
+        return {name: each.taking({"r": random.normal(0, 0.1, each.r.shape)}) for name, each in made.items()}
+    return {
+        name: replace(each, b=random.normal(0, 0.1, each.b.shape))
+        for name, each in fresh_lora(model, rank=2, targets=targets).items()
     }
-    step = Training(frozen, TOKENS, learnt, range(MODEL.layers), rule=AdamW(lr=1e-2))
-    loss, gradients = exact_llama(frozen).gradients(TOKENS, learnt)
-    made = step.exact()
-    assert made.mean_loss == pytest.approx(loss, rel=1e-12)
-    for name, (gradient,) in gradients.items():
-        np.testing.assert_allclose(made.values[f"{name}.gw"][0], gradient, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["lora", "lora-xs", "ia3"])
+def test_what_learns_moves_against_its_gradient(frozen, model, kind):
+    """In the order of files, and in integers, which make an update."""
+    before = learning(frozen, kind, random_tensors(np.random.default_rng(5), model))
+    loss, gradients = exact_llama(frozen).gradients(TOKENS, before)
+    trainer = Trainer(frozen, dict(before), range(model.layers), 0.1)
+    assert trainer.loss(TOKENS) == pytest.approx(loss, rel=1e-9)
+    trainer.step(TOKENS)
+    for name, gradient in gradients.items():
+        for (which, old), g in zip(before[name].parts.items(), gradient, strict=True):
+            moved = old - trainer.adapters[name].parts[which]
+            assert np.abs(moved - 0.1 * g).max() < 2e-3 * np.abs(g).max(), (name, which)
 
 
 @deep

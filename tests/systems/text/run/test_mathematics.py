@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.pack import quantize_linear
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.exponents import choose
 from gradloom.systems.text.operations.products import Product
-from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.operations.transformer import Step, odd_shapes
+from gradloom.systems.text.order import order
 from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.run.trainer import Trainer
 from gradloom.systems.text.run.training import largest
@@ -74,12 +76,31 @@ def test_exponents_out_of_reach_are_named():
 
 
 @pytest.mark.parametrize(
-    "field, value, named",
-    [("hidden", 100, "hidden=100: must be a multiple of 64"), ("head_dim", 32, "head_dim=32: must be 64")],
+    "shapes, named",
+    [
+        ({"hidden": 100}, "hidden=100: must be a multiple of 64"),
+        ({"head_dim": 32}, "head_dim=32: must be a multiple of 64, at most 256"),
+        ({"head_dim": 320}, "head_dim=320: must be a multiple of 64, at most 256"),
+        ({"head_dim": 128, "hidden": 192}, "hidden=192: must be a multiple of 512 with heads of 128 elements"),
+    ],
 )
-def test_shapes_are_refused_by_name(field, value, named):
+def test_shapes_are_refused_by_name(shapes, named):
     with pytest.raises(ValueError, match=named):
-        Step(replace(MODEL, **{field: value}), 9, {}, range(1))
+        Step(replace(MODEL, **shapes), 9, {}, range(1))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+@pytest.mark.parametrize("hidden", [64, 128, 192, 256, 512, 1024])
+def test_heads_whose_rows_cannot_move_are_those_that_are_refused(head_dim, hidden):
+    """Rows of codes move with whole groups of scales, or not at all."""
+    model = replace(MODEL, hidden=hidden, head_dim=head_dim, heads=4)
+    held = quantize_linear(np.random.default_rng(3).normal(size=(4 * head_dim, hidden)).astype(np.float32))
+    rows = order(model, "q_proj")
+    if any(odd_shapes(model)):
+        with pytest.raises(ValueError, match=f"inputs={hidden}: the order of rows parts groups of 256 scales"):
+            held.ordered(rows)
+    elif rows is not None:
+        np.testing.assert_array_equal(held.ordered(rows).weight(), held.weight()[rows])
 
 
 def test_a_head_of_many_tiles_is_cut(frozen):

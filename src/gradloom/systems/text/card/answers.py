@@ -163,10 +163,11 @@ def answers_of(
     for name, bias in answers.frozen.added(decode.operations).items():
         own.offsets[name] = part.bring(name, tile_rows(bias, EDGE))
     tables = [answers.frozen.angles(decode.operations, 1, position) for position in range(CONTEXT)]
-    stride = 4 * EDGE * len(tables[0])
+    size = 4 * answers.step.model.head_dim
+    stride = size * len(tables[0])
     angles = part.bring("angles", b"".join(tile_rows(words, EDGE) for each in tables for words in each.values()))
     for number, name in enumerate(tables[0]):
-        own.offsets[name] = Varying(angles + 4 * EDGE * number, "angles")
+        own.offsets[name] = Varying(angles + size * number, "angles")
     tied = answers.frozen.model.tied
     matrix = own[HEAD_MATRIX] if tied else part.bring("embedding", _tiled(answers.embedding[0]))
     position = Varying(0, "position")
