@@ -23,7 +23,7 @@ from gradloom.systems.text.run.section_cycles import kept_spacing, section_cycle
 from gradloom.systems.text.run.step import place_frozen
 from gradloom.systems.text.run.training import Training, largest
 
-from ..conftest import CONFIG, MODEL, TARGETS, TOKENS
+from ..conftest import CONFIG, LONG_HEADS, MODEL, TARGETS, TOKENS
 
 
 def planned(training, every, config=CONFIG):
@@ -120,15 +120,17 @@ def test_waits_for_what_is_done_are_left_out():
     assert sum(map(is_pause, made)) == 2
 
 
-@pytest.mark.parametrize("every", [600, 2500, 9000])
-def test_a_step_that_yields_in_rtl(training, machine, every):
+@pytest.mark.parametrize(
+    ("model", "every"), [*((MODEL, every) for every in (600, 2500, 9000)), (LONG_HEADS, 600)], indirect=["model"]
+)
+def test_a_step_that_yields_in_rtl(training, fresh, every):
     step = training(rule=AdamW(lr=1e-2))
     frac = step.fracs(largest(step.exact()), headroom=1)
-    machine.device.set("read_latency", 40)
+    fresh.device.set("read_latency", 40)
     try:
-        reference, run = step.integers(frac), machine.run(step, frac, yield_every=every)
+        reference, run = step.integers(frac), fresh.run(step, frac, yield_every=every)
     finally:
-        machine.device.set("read_latency", 1)
+        fresh.device.set("read_latency", 1)
     for name, words in run.values.items():
         np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
     # The shortest sections part the loss: nine tokens by six. Each part is cut to 16 fraction bits, of base 2.
