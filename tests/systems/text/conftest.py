@@ -23,8 +23,8 @@ FAMILIES = replace(
     score=0.2,
     scaling=Scaling(factor=8.0, low=1.0, high=4.0, original=16),
 )
-#: The same with Qwen3's heads: two tiles each, and a norm of queries and keys.
-LONG_HEADS = replace(FAMILIES, kv_heads=1, head_dim=128, head_norms=True)
+#: The same with Qwen3's heads: two tiles each, and a norm of queries and keys, whose epsilon is not to be overlooked.
+LONG_HEADS = replace(FAMILIES, kv_heads=1, head_dim=128, head_norms=True, norm_eps=0.1)
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
 CONFIG = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, packing=1)
 TARGETS = ("q_proj", "v_proj", "down_proj")
