@@ -157,7 +157,7 @@ def test_a_plan_takes_the_shapes_of_a_file(run, folder):
     assert json.loads(out)["frozen_bytes"] == sum(
         each.outputs * each.inputs * 33 // 64 + 8 for each in open_checkpoint(folder).model.linears
     )
-    assert code == 2 and err == "gradloom: head_dim=32: must be 64; use another model\n"
+    assert code == 2 and err == "gradloom: head_dim=32: must be a multiple of 64, at most 256; use another model\n"
     code, _, err = run("plan", folder)
     assert code == 2 and "seq=64: must be from 2 to 32 (the model's context); give --seq 32" in err
 
