@@ -10,7 +10,8 @@ from gradloom.program.descent import AdamW
 from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.exponents import choose
 from gradloom.systems.text.operations.products import Product
-from gradloom.systems.text.operations.transformer import Step, odd_shapes
+from gradloom.systems.text.operations.shapes import odd_shapes
+from gradloom.systems.text.operations.transformer import Step
 from gradloom.systems.text.order import order
 from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.run.trainer import Trainer

@@ -14,8 +14,9 @@ from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.results import Planned, PlannedChange
 
+from ..operations.shapes import odd_shapes
 from ..operations.tensors import EDGE
-from ..operations.transformer import Step, odd_shapes
+from ..operations.transformer import Step
 from ..program.engines.linear import LayerShape
 from .budget import Target, checked_port, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan

@@ -14,7 +14,6 @@ from functools import cached_property
 
 from gradloom.models.language import BIASED, HEAD_NORMS, PROJECTIONS, LanguageModel
 from gradloom.rtl.formats.vector import TILES
-from gradloom.rtl.formats.weights.blocks import GROUP
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import Operation
@@ -22,10 +21,11 @@ from .cores import Cores
 from .elements import Add, Biased, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
 from .products import Gradient, Product
 from .scaling import Norm, NormBackward
+from .shapes import odd_shapes
 from .tensors import EDGE, Adapter, Angles, Codes, Halves, Slice, Tensor, Words
 from .vectors import LAST_NORM, Vectors
 
-__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "odd_shapes"]
+__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step"]
 
 #: Rows of the identity: a product with it turns a tile.
 IDENTITY = "identity"
@@ -37,27 +37,8 @@ _MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
 _CHUNK = 16
 #: Logits of a token: so many bits count their tiles.
 _VOCAB = ((1 << TILES) - 1) * EDGE
-#: Elements of a head.
-_MOST_ELEMENTS = 256
 #: Tiles of logits that a command makes: a field of 8 bits counts them.
 _MOST = 128
-
-
-def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
-    """Fields of a model that fail the bounds of every machine.
-
-    Yields field, value and bound.
-    """
-    for field in ("hidden", "inter"):
-        if getattr(model, field) % EDGE:
-            yield field, getattr(model, field), f"must be a multiple of {EDGE}"
-    if model.head_dim % EDGE or model.head_dim > _MOST_ELEMENTS:
-        yield "head_dim", model.head_dim, f"must be a multiple of {EDGE}, at most {_MOST_ELEMENTS}"
-    elif model.head_dim > EDGE and model.hidden % EDGE == 0:
-        # A tile of queries has the halves of pairs: rows of codes move by 32, and with them whole groups of scales.
-        row = model.hidden // EDGE
-        if EDGE // 2 * row % GROUP and GROUP % (model.head_dim * row):
-            yield "hidden", model.hidden, f"must be a multiple of 512 with heads of {model.head_dim} elements"
 
 
 @dataclass(frozen=True)
