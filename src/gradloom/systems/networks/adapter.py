@@ -14,9 +14,11 @@ from gradloom.models.adapters.peft_files import CONFIG, WEIGHTS, check_array, wr
 
 from .program.prepared import learning_of
 
-__all__ = ["is_of_network", "load", "save"]
+__all__ = ["frozen_in", "is_of_network", "keep_frozen", "load", "save"]
 
 _PREFIX = "base_model.model."
+#: Weights that do not learn, as the machine has them.
+_FROZEN = "machine.safetensors"
 
 
 def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]) -> None:
@@ -46,6 +48,27 @@ def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]
     if told["method"] != "lora" and told["targets"]:
         config["gradloom_targets"] = told["targets"]
     write_peft(folder, {f"{_PREFIX}{name}": value for name, value in values.items()}, config)
+
+
+def keep_frozen(folder: Path, learning: Learning) -> None:
+    """Writes weights that do not learn, as the machine had them."""
+    from safetensors.numpy import save_file
+
+    values = learning.network.values
+    save_file({name: np.ascontiguousarray(values[name]) for name in set(values) - set(learning.learners)}, folder / _FROZEN)
+
+
+def frozen_in(folder: Path, learning: Learning) -> Learning | None:
+    """The network with the weights of :func:`keep_frozen`; None where a fine-tune was in floating point."""
+    if not (folder / _FROZEN).is_file():
+        return None
+    network, found = learning.network, _tensors(folder / _FROZEN)
+    wrong = sorted(set(found) ^ (set(network.values) - set(learning.learners)))
+    if wrong:
+        raise ValueError(f"adapter={folder}: {wrong[0]} is not in both {_FROZEN} and the network; name its own network")
+    for name, value in found.items():
+        check_array(name, value, network.values[name].shape)
+    return Learning(network.with_operations(network.operations, {**network.values, **found}), learning.learners)
 
 
 def is_of_network(folder: Path) -> bool:

@@ -18,7 +18,7 @@ from gradloom.systems.forward import ForwardPass, result_of
 from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
-from .adapter import load
+from .adapter import frozen_in, load
 from .data import load_judged
 from .program.prepared import Prepared
 from .requests import NetworkAnswers
@@ -51,15 +51,19 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
     (port,), end = network.outputs, without_end(network)[1]
     has_end = before_loss(network, loss).outputs[0].tensor == port.tensor
     before, own = without_end(learning.network)
-    prepared, x = Prepared(replace(learning, network=before), loss), samples.x
+    learning, x = replace(learning, network=before), samples.x
+    prepared = Prepared(learning, loss)
     tell(0, 0, "answering")
     told: Inferred = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
     if options.engine == "float":
         t = before.outputs[0].tensor
         found = FloatReading(before).forward(x)[t.name].reshape(-1, t.rows, t.features)
-    elif options.engine == "reference":
-        found = answers(result_of(prepared.integers()), prepared, x, options.batch)
     else:
+        kept = None if options.adapter is None else frozen_in(Path(options.adapter), learning)
+        prepared = prepared.fitted(x) if kept is None else Prepared(kept, loss)
+    if options.engine == "reference":
+        found = answers(result_of(prepared.integers()), prepared, x, options.batch)
+    elif options.engine == "rtl":
         config, rules = asked.preset.config, prepared.rules(1.0)
 
         def lowered(samples: int) -> TileStep:

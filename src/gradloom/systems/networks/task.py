@@ -23,7 +23,7 @@ from gradloom.systems.job import Job
 from gradloom.systems.stepped import SteppedTask, Values
 from gradloom.systems.task import Judged, Outcome
 
-from .adapter import save
+from .adapter import keep_frozen, save
 from .data import Samples, load_samples
 from .program.prepared import TAPS, TARGETS, Prepared, learning_of, rank_of
 from .program.programs import Programs, runs
@@ -80,7 +80,10 @@ def prepare(job: Job) -> "NetworkTask":
         limit=len(learn),
         **given,
     )
-    return NetworkTask(job, options, Prepared(learning, loss, weights is not None), learn, held, weights)
+    prepared = Prepared(learning, loss, weights is not None)
+    if asked.engine != "float":
+        prepared = prepared.fitted(learn.x)
+    return NetworkTask(job, options, prepared, learn, held, weights)
 
 
 class NetworkTask(SteppedTask):
@@ -303,6 +306,8 @@ class NetworkTask(SteppedTask):
             "layers": {each.layer for each in self.prepared.layers},
         }
         save(folder, learnt, told)
+        if not self.exact:
+            keep_frozen(folder, self.prepared.learning)
 
     def title(self, metrics: Mapping[str, Any]) -> str:
         """See :class:`~..task.Task`."""

@@ -1,7 +1,7 @@
 """A network and what learns in it, as the machine has them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from gradloom.compiler.passes.folding import folded
 from gradloom.graph.methods import METHODS, Learning, instant, lora, most_rank
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear
+from gradloom.graph.rounding import rounded
 from gradloom.graph.training import before_loss
 from gradloom.program.descent import AdamW, scaled
 from gradloom.rtl.formats.weights.linear import MASTER
@@ -77,6 +78,11 @@ class Prepared:
     learning: Learning
     loss: str
     weighted: bool = False
+
+    def fitted(self, x: np.ndarray) -> "Prepared":
+        """The same with weights that :func:`~gradloom.graph.rounding.rounded` chooses by samples."""
+        learners = self.learning.learners
+        return replace(self, learning=Learning(rounded(self.learning.network, x, learners), learners))
 
     @cached_property
     def arranged(self) -> Arranged:
