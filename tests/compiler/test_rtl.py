@@ -11,7 +11,7 @@ from gradloom.graph.operations import Activation, Add, Convolution, Linear, Norm
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine as Models
 from gradloom.sim.run.machine import Machine
-from gradloom.systems.networks.program.prepared import Prepared, learning_of
+from gradloom.systems.networks.program.prepared import Prepared, learning_of, precise_of
 from gradloom.systems.networks.program.programs import runs
 from gradloom.systems.networks.program.steps import Steps
 
@@ -50,14 +50,18 @@ def network():
     return Network(listed, values, (ports[0],), (ports[1],))
 
 
-@pytest.mark.parametrize(("method", "targets"), [("lora", "second,last"), ("instantft", "*")])
-def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(method, targets):
+@pytest.mark.parametrize(
+    ("method", "targets", "precise"),
+    [("lora", "second,last", None), ("lora", "second,last", "ends"), ("instantft", "*", None)],
+)
+def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(method, targets, precise):
     """Three of two batches, adapters beside a convolution and the last layer: every byte, counter and command's cycles.
 
-    What depends on no adapter runs once for each batch. Classes have weights.
+    What depends on no adapter runs once for each batch. Classes have weights. The first and the last layer may have
+    two codes.
     """
     learning = learning_of(network(), "classes", method, targets=targets, rank=2)
-    prepared = Prepared(learning, "classes", weighted=True)
+    prepared = Prepared(learning, "classes", weighted=True, precise=precise_of(learning.network, precise))
     programs = prepared.programs(SMALL, 4, prepared.rules(1e-2), batches=2)
     random = np.random.default_rng(1)
     batches = [

@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network
-from gradloom.graph.operations import Convolution, Norm, Parameter
+from gradloom.graph.operations import Convolution, Linear, Norm, Parameter
 from gradloom.program.descent import AdamW
 from gradloom.program.memory import Kind
 from gradloom.program.tiles.drafts import Block, DraftValue
@@ -17,7 +17,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, coded
 from gradloom.rtl.formats.tiles.functions import Curve
 from gradloom.rtl.formats.tiles.records import TileRecord
 
-from .matrices import HALF, blocks, matrices, pitch, stacked, tiles_of_taps
+from .matrices import HALF, blocks, matrices, pitch, rest_of, stacked, tiles_of_taps
 
 __all__ = ["Base", "Beside", "Kept", "Learner", "Piece", "Rule", "is_plain", "kept_of", "without_gradient"]
 
@@ -240,7 +240,10 @@ class Base:
             value = np.pad(value, (0, each.i[0].features - len(value) if isinstance(each, Norm) else 0))
             self.kept[name] = Kept(self.codes(value[None], WIDE), False)
         else:
-            self.kept[name] = self._kernel(each, name, matrices(each, name, value).swapaxes(-1, -2))
+            values = matrices(each, name, value).swapaxes(-1, -2)
+            self.kept[name] = self._kernel(each, name, values)
+            if isinstance(each, Convolution | Linear) and len(each.i) > 1 and (second := rest_of(values)).any():
+                self.kept[f"{name}~rest"] = self._kernel(each, name, second)
 
     def _learner(self, name: str, each: Operation) -> None:
         value = np.asarray(self.network.learnt(name), np.float64)

@@ -160,9 +160,9 @@ class Convolutions(Products):
         return place(values, lambda own: self.codes(own, NARROW))
 
     def _convolution(self, each: Convolution) -> None:
-        (x,) = self.given(each)
+        x, *rest = self.given(each)
         if self.is_plain(each):
-            self.layer(each, x)
+            self.layer(each, x, rest)
             return
         gather = _Gather(*addresses(each, self.samples, self.source(each.i[0]), back=False))
         rows: list[Pair] = []
@@ -175,7 +175,7 @@ class Convolutions(Products):
         self._gathered(each, gather, self.made(each), [(x, self.kept[f"{each.layer}.weight"])], rows, whole=True)
 
     def _convolution_back(self, each: Convolution, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        (x,) = self.given(each)
+        x = self.given(each)[0]
         if self.is_plain(each):
             return [self.layer_back(each, x, dy, wanted[0])]
         if f"{each.layer}.bias" in self.learnt:

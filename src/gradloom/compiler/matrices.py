@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.graph.base import Operation
 from gradloom.graph.operations import Convolution
-from gradloom.rtl.formats.tiles.codes import EDGE
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, coded
 
 __all__ = [
     "HALF",
@@ -17,6 +17,7 @@ __all__ = [
     "matrices",
     "pitch",
     "portions",
+    "rest_of",
     "stacked",
     "tiles_of_taps",
     "weights_of",
@@ -44,6 +45,12 @@ def matrices(each: Operation, name: str, value: np.ndarray) -> np.ndarray:
         if each.transposed:
             taps = taps.swapaxes(1, 2)
     return taps[0] if len(taps) == 1 else taps
+
+
+def rest_of(values: np.ndarray) -> np.ndarray:
+    """What codes of 8 bits leave of a matrix."""
+    made: np.ndarray = values - coded(values, NARROW).values
+    return made
 
 
 def blocks(taps: np.ndarray) -> np.ndarray:

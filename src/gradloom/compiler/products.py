@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from gradloom.graph.operations import Convolution, Linear
+from gradloom.graph.operations import Convolution, Linear, Rest
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
+from gradloom.rtl.formats.tiles.element import ElementOpcode
 
 from .base import Kept
-from .elements import Elements
+from .elements import Elements, tiles_of
 from .matrices import portions
 
 __all__ = ["Pair", "Products", "last_of"]
@@ -69,12 +70,27 @@ class Products(Elements):
         self.added(made, portions([1] * one.high), some)
 
     def _linear(self, each: Linear) -> None:
-        (x,) = self.given(each)
-        self.layer(each, x)
+        x, *rest = self.given(each)
+        self.layer(each, x, rest)
 
-    def layer(self, each: Linear | Convolution, x: DraftValue) -> None:
-        """A layer's result, and what its adapter has between both factors."""
-        pairs = [(x, self.kept[f"{each.layer}.weight"])]
+    def _rest(self, each: Rest) -> None:
+        (x,), made = self.given(each), self.made(each)
+        codes = self.tiler.value(f"{each.o.name}.codes", made.rows, made.features)
+        tiles, same = self.tiler.read(x, NARROW), Block.of(self.same, [(0, 0)])
+        for i, j in tiles_of(codes):
+            term = Term(Block.of(tiles, [(i, j)]), same, {"tiles": 0, "k_to": codes.part(i, j)[1] - 1})
+            self.tiler.product(codes, (i, j), [term])
+        self.whole(made, ElementOpcode.ADD, {"a": x, "b": codes}, subtract=1)
+
+    def _rest_back(self, each: Rest, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        return [None]
+
+    def layer(self, each: Linear | Convolution, x: DraftValue, rest: Sequence[DraftValue] = ()) -> None:
+        """A layer's result, and what its adapter has between both factors; ``rest``: second codes of ``x``."""
+        weight = self.kept[f"{each.layer}.weight"]
+        pairs = [(x, weight), *((second, weight) for second in rest)]
+        if rest and (second_of_weight := self.kept.get(f"{each.layer}.weight~rest")) is not None:
+            pairs.append((x, second_of_weight))
         if each.rank:
             a, b = (self.kept[weight.name] for weight in each.adapter)
             h = self.found[f"{each.o.name}.hidden"] = self.tiler.value(f"{each.o.name}.hidden", x.rows, each.rank)
@@ -83,7 +99,7 @@ class Products(Elements):
         self.matrix(self.made(each), pairs, layer=(each, each.layer))
 
     def _linear_back(self, each: Linear, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        (x,) = self.given(each)
+        x = self.given(each)[0]
         return [self.layer_back(each, x, dy, wanted[0])]
 
     def layer_back(self, each: Linear | Convolution, x: DraftValue, dy: DraftValue, wanted: bool) -> DraftValue | None:
@@ -137,6 +153,11 @@ class Products(Elements):
                 self.tiler.product(own, (0, j), [term])
 
         self.added(made, portions([1] * x.high), some)
+
+    @property
+    def same(self) -> Tiles:
+        """A tile that changes nothing."""
+        raise NotImplementedError
 
     @property
     def ones(self) -> Tiles:

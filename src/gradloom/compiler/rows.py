@@ -23,11 +23,6 @@ _SOURCES = 4
 class Rows(Attentions):
     """Writes operations that move values."""
 
-    @property
-    def same(self) -> Tiles:
-        """A tile that changes nothing."""
-        raise NotImplementedError
-
     def _rearrange(self, each: Rearrange) -> None:
         (x,) = self.given(each)
         if each.is_label:

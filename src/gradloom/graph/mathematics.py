@@ -29,6 +29,7 @@ from .operations import (
     Prelu,
     Rearrange,
     Reduce,
+    Rest,
     Slice,
     Softmax,
     Upsample,
@@ -158,8 +159,15 @@ class FloatReading(Windowed):
     ) -> _Back:
         return [], {each.name: dy.sum(0).reshape(self.values[each.name].shape)} if own else {}
 
-    def _linear(self, each: Linear, x: np.ndarray) -> np.ndarray:
-        x = self.operand(x)
+    def _rest(self, each: Rest, x: np.ndarray) -> np.ndarray:
+        made: np.ndarray = x - self.operand(x)
+        return made
+
+    def _rest_back(self, each: Rest, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set) -> _Back:
+        return [0 * dy], {}
+
+    def _linear(self, each: Linear, *parts: np.ndarray) -> np.ndarray:
+        x = sum(map(self.operand, parts[1:]), self.operand(parts[0]))
         y = self.product(x, self.weight(f"{each.layer}.weight").T)
         if each.rank:
             a, b = (self.weight(weight.name) for weight in each.adapter)
@@ -168,7 +176,7 @@ class FloatReading(Windowed):
         return y + self.values[f"{each.layer}.bias"] if each.bias else y
 
     def _linear_back(self, each: Linear, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set) -> _Back:
-        (x,), learnt = parts, {}
+        x, learnt = parts[0], {}
         name = f"{each.layer}.weight"
         back = self.operand(dy)
         dx = self.product(back, self.weight(name, back=True)) if wanted[0] else None
@@ -186,7 +194,7 @@ class FloatReading(Windowed):
                 learnt[each.adapter[1].name] = scale * self._over_rows(dy, hidden)
             if dx is not None:
                 dx = dx + self.product(self.operand(through), a)
-        return [dx], learnt
+        return [dx, *(0 * second for second in parts[1:])], learnt
 
     def _over_rows(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         """``one' other``, over all rows of all samples."""

@@ -35,11 +35,11 @@ def _layers(network: Network) -> list[Linear | Convolution]:
     return [each for each in network.operations if isinstance(each, Linear | Convolution)]
 
 
-def targets(network: Network, asked: str | Sequence[str]) -> list[Linear | Convolution]:
+def targets(network: Network, asked: str | Sequence[str], field: str = "targets") -> list[Linear | Convolution]:
     """Layers by what a user asks for.
 
     ``asked``: ``linear``, ``conv``, ``last:N``, or patterns of layers' names, with commas between; or the very names.
-    :class:`ValueError` lists the layers if nothing is found.
+    ``field``: the option. :class:`ValueError` lists the layers if nothing is found.
     """
     layers = _layers(network)
     if not isinstance(asked, str):
@@ -61,11 +61,11 @@ def targets(network: Network, asked: str | Sequence[str]) -> list[Linear | Convo
             some = [each for each in layers if fnmatch.fnmatchcase(each.layer, part)]
         if not some:
             raise ValueError(
-                f"targets={part}: no layer of this name; there are {', '.join(dict.fromkeys(e.layer for e in layers))}"
+                f"{field}={part}: no layer of this name; there are {', '.join(dict.fromkeys(e.layer for e in layers))}"
             )
         found += some
     if not found:
-        raise ValueError(f"targets={asked}: names no layer")
+        raise ValueError(f"{field}={asked}: names no layer")
     return list(dict.fromkeys(found))
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "Prelu",
     "Rearrange",
     "Reduce",
+    "Rest",
     "Slice",
     "Softmax",
     "Upsample",
@@ -71,7 +72,10 @@ class Weighted(Operation):
 
 @dataclass(frozen=True)
 class _Adapted(Weighted):
-    """May have a LoRA adapter of ``rank`` beside it, whose product counts ``scale`` times."""
+    """May have a LoRA adapter of ``rank`` beside it, whose product counts ``scale`` times.
+
+    With the :class:`Rest` of its tensor as a second one its products take two codes.
+    """
 
     rank: int = field(default=0, kw_only=True)
     scale: float = field(default=1.0, kw_only=True)
@@ -254,6 +258,11 @@ class Reduce(Operation):
 
     kind: str
     over_rows: bool
+
+
+@dataclass(frozen=True)
+class Rest(Operation):
+    """What codes of 8 bits leave of a tensor: nothing, where numbers are exact."""
 
 
 @dataclass(frozen=True)

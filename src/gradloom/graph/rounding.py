@@ -29,18 +29,21 @@ _VALUES, _FEWEST = 1 << 22, 4
 _DAMPING = 0.01
 
 
-def rounded(network: Network, x: np.ndarray, learners: Collection[str] = ()) -> Network:
+def rounded(
+    network: Network, x: np.ndarray, learners: Collection[str] = (), wide: Collection[str] = ()
+) -> Network:
     """The same network with other weights, chosen by some of the samples ``x [n, ...]``, as the file has them.
 
-    What learns stays as it is, and so does the scale of all that it reads and makes.
+    What learns stays as it is, and so does the scale of all that it reads and makes. ``wide``: layers of two codes,
+    whose weights stay, too.
     """
     network = _filled(network, set(learners))
     layers = [each for each in network.operations if _is_matrix(each)]
     most = max((each.o.rows * each.i[0].features * _taps(each) for each in layers), default=1)
     x = x[: max(_VALUES // most, _FEWEST)]
-    exact, codes = FloatReading(network), IntegerReading(network)
+    exact, codes = FloatReading(network), IntegerReading(network, wide=frozenset(wide))
     found, held = exact.taken(x), codes.taken(x)
-    left = {f"{each.layer}.weight" for each in layers} - set(learners)
+    left = {f"{each.layer}.weight" for each in layers if each.layer not in wide} - set(learners)
     for each in network.operations:
         if _is_matrix(each) and f"{each.layer}.weight" in left:
             left.remove(f"{each.layer}.weight")

@@ -95,8 +95,8 @@ class Windowed:
         made = self.product(seen, y.reshape(-1, groups, outputs).transpose(1, 0, 2))
         return made.reshape(groups, taps, per, outputs).transpose(0, 3, 2, 1).reshape(w.shape)
 
-    def _convolution(self, each: Convolution, x: np.ndarray) -> np.ndarray:
-        geometry, x = self._geometry(each), self.operand(x)
+    def _convolution(self, each: Convolution, *parts: np.ndarray) -> np.ndarray:
+        geometry, x = self._geometry(each), sum(map(self.operand, parts[1:]), self.operand(parts[0]))
         w = self.weight(f"{each.layer}.weight", back=each.transposed)
         if each.transposed:
             y = geometry.added(self.spread_back(x, w, each.groups))
@@ -112,7 +112,7 @@ class Windowed:
     def _convolution_back(
         self, each: Convolution, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set
     ) -> tuple[Sequence[np.ndarray | None], dict[str, np.ndarray]]:
-        (x,), learnt = parts, {}
+        x, learnt = parts[0], {}
         name = f"{each.layer}.weight"
         w, geometry = self.weight(name, back=not each.transposed), self._geometry(each)
         if f"{each.layer}.bias" in own:
@@ -146,7 +146,7 @@ class Windowed:
                 learnt[each.adapter[1].name] = scale * flat.reshape(b.shape)
             if back is not None:
                 back = back + self.spread_back(self.operand(through), a, 1)
-        return [None if back is None else geometry.added(back)], learnt
+        return [None if back is None else geometry.added(back), *(0 * second for second in parts[1:])], learnt
 
     def _pool(self, each: Pool, x: np.ndarray) -> np.ndarray:
         geometry = self._geometry(each)

@@ -14,7 +14,7 @@ import numpy as np
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.dependence import dependent
 from gradloom.graph.network import Network
-from gradloom.graph.operations import Convolution, Linear, Parameter
+from gradloom.graph.operations import Convolution, Linear, Parameter, Rest
 from gradloom.program.operations import needed
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, TileCoded, coded
 from gradloom.sim.reference.tiles import vector
@@ -23,7 +23,7 @@ from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 from ..base import is_plain
 from ..between import Between
 from ..convolutions import addresses
-from ..matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
+from ..matrices import blocks, matrices, pitch, portions, rest_of, stacked, tiles_of_taps, weights_of
 from ..objectives import falling
 from ..packed import is_packed, packed_codes
 from ..tied import chosen_rows, repeated, taken_back
@@ -238,13 +238,30 @@ class IntegerNetwork(Between):
         return self._product((transposed(one.narrow), other.narrow))
 
     def _layer(self, each: Linear | Convolution, found: dict[str, Held]) -> None:
-        x = found[each.i[0].name].narrow
-        pairs = [(x, self.weight(each, f"{each.layer}.weight"))]
+        x, *rest = (found[t.name].narrow for t in each.i)
+        weight = f"{each.layer}.weight"
+        pairs = [(second, self.weight(each, weight)) for second in (x, *rest)]
+        if rest and weight not in self.learners and (second := self._second(each, weight)).codes.any():
+            pairs.append((x, second))
         if each.rank:
             a, b = (self.weight(each, weight.name) for weight in each.adapter)
             h = found[f"{each.o.name}.hidden"] = self._product((x, a))
             pairs.append((h.narrow, b))
         found[each.o.name] = self._product(*pairs, bias=self._bias(each), positive=each.positive)
+
+    def _second(self, each: Operation, name: str) -> TileCoded:
+        """Second codes of a weight that does not learn."""
+        if (key := f"{name}~rest") not in self._kept:
+            value = self.values[name]
+            self._kept[key] = value, coded(rest_of(matrices(each, name, value).swapaxes(-1, -2)), NARROW)
+        return self._kept[key][1]
+
+    def _rest(self, each: Rest, found: dict[str, Held]) -> None:
+        x = found[each.i[0].name]
+        found[each.o.name] = self.held(vector.add(x.values, self.held(x.narrow.values).values, subtract=True))
+
+    def _rest_back(self, each: Rest, *given: Any) -> _Back:
+        return [None]
 
     def _bias(self, each: Linear | Convolution) -> TileCoded | None:
         return self.weight(each, f"{each.layer}.bias") if each.bias else None

@@ -12,7 +12,7 @@ from gradloom.graph.methods import Learning
 from gradloom.graph.network import Network
 from gradloom.models.adapters.peft_files import CONFIG, WEIGHTS, check_array, write_peft
 
-from .program.prepared import learning_of
+from .program.prepared import Prepared, learning_of
 
 __all__ = ["frozen_in", "is_of_network", "keep_frozen", "load", "save"]
 
@@ -50,25 +50,32 @@ def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]
     write_peft(folder, {f"{_PREFIX}{name}": value for name, value in values.items()}, config)
 
 
-def keep_frozen(folder: Path, learning: Learning) -> None:
-    """Writes weights that do not learn, as the machine had them."""
+def keep_frozen(folder: Path, prepared: Prepared) -> None:
+    """Writes weights that do not learn, as the machine had them, and which layers had two codes."""
     from safetensors.numpy import save_file
 
-    values = learning.network.values
-    save_file({name: np.ascontiguousarray(values[name]) for name in set(values) - set(learning.learners)}, folder / _FROZEN)
+    values, learners = prepared.learning.network.values, prepared.learning.learners
+    kept = {name: np.ascontiguousarray(values[name]) for name in set(values) - set(learners)}
+    save_file(kept, folder / _FROZEN, metadata={"precise": json.dumps(prepared.precise)})
 
 
-def frozen_in(folder: Path, learning: Learning) -> Learning | None:
-    """The network with the weights of :func:`keep_frozen`; None where a fine-tune was in floating point."""
-    if not (folder / _FROZEN).is_file():
+def frozen_in(folder: Path, learning: Learning, loss: str) -> Prepared | None:
+    """What learns, with the weights of :func:`keep_frozen`; None where a fine-tune was in floating point."""
+    from safetensors import safe_open
+
+    path, network = folder / _FROZEN, learning.network
+    if not path.is_file():
         return None
-    network, found = learning.network, _tensors(folder / _FROZEN)
+    found = _tensors(path)
     wrong = sorted(set(found) ^ (set(network.values) - set(learning.learners)))
     if wrong:
         raise ValueError(f"adapter={folder}: {wrong[0]} is not in both {_FROZEN} and the network; name its own network")
     for name, value in found.items():
         check_array(name, value, network.values[name].shape)
-    return Learning(network.with_operations(network.operations, {**network.values, **found}), learning.learners)
+    with safe_open(path, "numpy") as file:
+        precise = tuple(json.loads(file.metadata()["precise"]))
+    taught = network.with_operations(network.operations, {**network.values, **found})
+    return Prepared(Learning(taught, learning.learners), loss, precise=precise)
 
 
 def is_of_network(folder: Path) -> bool:

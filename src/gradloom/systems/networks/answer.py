@@ -20,7 +20,7 @@ from gradloom.workload import Progress
 
 from .adapter import frozen_in, load
 from .data import load_judged
-from .program.prepared import Prepared
+from .program.prepared import Prepared, precise_of
 from .requests import NetworkAnswers
 from .scores import scored
 from .task import answers
@@ -52,15 +52,17 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
     has_end = before_loss(network, loss).outputs[0].tensor == port.tensor
     before, own = without_end(learning.network)
     learning, x = replace(learning, network=before), samples.x
-    prepared = Prepared(learning, loss)
+    prepared = Prepared(learning, loss, precise=precise_of(network, options.precise))
     tell(0, 0, "answering")
     told: Inferred = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
     if options.engine == "float":
         t = before.outputs[0].tensor
         found = FloatReading(before).forward(x)[t.name].reshape(-1, t.rows, t.features)
     else:
-        kept = None if options.adapter is None else frozen_in(Path(options.adapter), learning)
-        prepared = prepared.fitted(x) if kept is None else Prepared(kept, loss)
+        kept = None if options.adapter is None else frozen_in(Path(options.adapter), learning, loss)
+        if kept is not None and options.precise is not None:
+            raise ValueError(f"precise={options.precise}: must be left out with an adapter, whose fine-tune said it")
+        prepared = prepared.fitted(x) if kept is None else kept
     if options.engine == "reference":
         found = answers(result_of(prepared.integers()), prepared, x, options.batch)
     elif options.engine == "rtl":

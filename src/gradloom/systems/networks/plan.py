@@ -13,7 +13,7 @@ from gradloom.systems.asked import Asked
 from gradloom.systems.results import Planned
 from gradloom.workload import Progress
 
-from .program.prepared import Prepared, learning_of, rank_of
+from .program.prepared import Prepared, learning_of, precise_of, rank_of
 from .program.programs import Programs
 from .requests import NetworkPlan
 from .workload import NetworkWorkload
@@ -37,7 +37,7 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
     rank = rank_of(network, options.method, options.targets, options.rank, workload.rank)
     given: dict[str, Any] = {"rank": rank} if options.method in ("lora", "instantft") else {}
     learning = learning_of(network, options.loss, options.method, targets=options.targets, **given)
-    prepared = Prepared(learning, options.loss)
+    prepared = Prepared(learning, options.loss, precise=precise_of(network, options.precise))
     tell(0, 0, "planning")
     config, learners = preset.config, prepared.learning.learners
     operations = prepared.learning.network.operations
@@ -71,6 +71,7 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
                 "rows": each.o.rows,
                 "features": each.o.features,
                 "products": batch * _products(each),
+                "codes": len(each.i) if isinstance(each, Convolution | Linear) else 1,
             }
             for each in prepared.network.operations
         ],

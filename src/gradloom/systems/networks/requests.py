@@ -6,7 +6,7 @@ from pathlib import Path
 from gradloom.options import Bounds, Options, option
 from gradloom.systems.choice import ChoiceOptions
 
-from .workload import DATA, LOSS, SCALE
+from .workload import DATA, LOSS, PRECISE, SCALE
 
 __all__ = ["NetworkAnswers", "NetworkChoice", "NetworkPlan"]
 
@@ -35,6 +35,7 @@ class NetworkAnswers(Options):
         choices=("classes", "labels", "values"),
     )
     limit: int | None = option("Number of samples.", usual="all", bounds=Bounds(1))
+    precise: str | None = option(PRECISE, usual="none, with an adapter its own", metavar="T")
     batch: int = option("Samples that share tiles.", 16, bounds=Bounds(1, 256))
     engine: str = option(
         "Engine of execution: reference, the integers of the hardware; float; or rtl, compared with the reference.",
@@ -61,6 +62,7 @@ class NetworkPlan(Options):
     loss: str = option(
         "What the data want: classes, labels, or values.", "classes", choices=("classes", "labels", "values")
     )
+    precise: str | None = option(PRECISE, usual="none", metavar="T")
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 256))
 
 

@@ -25,7 +25,7 @@ from gradloom.systems.task import Judged, Outcome
 
 from .adapter import keep_frozen, save
 from .data import Samples, load_samples
-from .program.prepared import TAPS, TARGETS, Prepared, learning_of, rank_of
+from .program.prepared import TAPS, TARGETS, Prepared, learning_of, precise_of, rank_of
 from .program.programs import Programs, runs
 from .program.steps import Steps
 from .program.trunk import Trunk
@@ -80,7 +80,7 @@ def prepare(job: Job) -> "NetworkTask":
         limit=len(learn),
         **given,
     )
-    prepared = Prepared(learning, loss, weights is not None)
+    prepared = Prepared(learning, loss, weights is not None, precise_of(network, asked.precise))
     if asked.engine != "float":
         prepared = prepared.fitted(learn.x)
     return NetworkTask(job, options, prepared, learn, held, weights)
@@ -235,7 +235,7 @@ class NetworkTask(SteppedTask):
             training = Training(taught, self.prepared.loss, AdamW(0.0))
             found = self._passes(training.prepare, training.logits)
             return found.reshape(-1, t.rows, t.features)
-        prepared = Prepared(taught, self.prepared.loss)
+        prepared = replace(self.prepared, learning=taught)
         trunk, rest = prepared.parts.trunk, IntegerNetwork(prepared.parts.rest, taught.learners)
         before = None if trunk is None else IntegerNetwork(trunk)
 
@@ -307,7 +307,7 @@ class NetworkTask(SteppedTask):
         }
         save(folder, learnt, told)
         if not self.exact:
-            keep_frozen(folder, self.prepared.learning)
+            keep_frozen(folder, self.prepared)
 
     def title(self, metrics: Mapping[str, Any]) -> str:
         """See :class:`~..task.Task`."""

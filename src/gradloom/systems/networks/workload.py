@@ -23,6 +23,10 @@ LOSS = (
     "What the data want: classes, by cross-entropy; labels from 0 to 1, by binary cross-entropy; values, by mean "
     "squared error."
 )
+#: The same of a fine-tune, answers and a plan.
+PRECISE = (
+    "Layers whose products take two codes of 8 bits, of weights and inputs: ends, the first and the last; or as targets."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +74,7 @@ class NetworkOptions(HeldOutOptions):
         "Share of the target that all classes have in equal parts.", 0.0, bounds=Bounds(0, 1, open_high=True)
     )
     decay: float = option("Weight decay of AdamW.", 0.0, bounds=Bounds(0, 1))
+    precise: str | None = option(PRECISE, usual="none", metavar="T")
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 256))
     epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10_000))
     limit: int | None = option("Number of samples to learn from.", usual="all", bounds=Bounds(1))

@@ -12,9 +12,11 @@ from gradloom.compiler.dividing import Divided, divided
 from gradloom.compiler.integers.descent import fraction_of
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import TileStep, lower
+from gradloom.compiler.matrices import rest_of
 from gradloom.compiler.passes.arranging import Arranged, arranged
+from gradloom.compiler.passes.doubling import doubled
 from gradloom.compiler.passes.folding import folded
-from gradloom.graph.methods import METHODS, Learning, instant, lora, most_rank
+from gradloom.graph.methods import METHODS, Learning, instant, lora, most_rank, targets
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.graph.rounding import rounded
@@ -24,7 +26,7 @@ from gradloom.rtl.formats.weights.linear import MASTER
 
 from .programs import Programs, lowered
 
-__all__ = ["TAPS", "TARGETS", "Prepared", "learning_of", "rank_of"]
+__all__ = ["TAPS", "TARGETS", "Prepared", "learning_of", "precise_of", "rank_of"]
 
 #: Layers with an adapter unless others are named.
 TARGETS = "last:2"
@@ -67,22 +69,33 @@ def learning_of(
     return METHODS[method](inner, *([targets] if targets else []))
 
 
+def precise_of(network: Network, asked: str | None) -> tuple[str, ...]:
+    """Names of the layers whose products take two codes; ``asked``: ``ends``, or as targets of adapters are named."""
+    if asked is None:
+        return ()
+    layers = [each.layer for each in network.operations if isinstance(each, Linear | Convolution)]
+    found = layers[:1] + layers[-1:] if asked == "ends" else [each.layer for each in targets(network, asked, "precise")]
+    return tuple(dict.fromkeys(found))
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What learns, arranged for the machine.
 
     ``values`` of its methods are weights by name as the file has them; those of the machine are matrices. ``weighted``:
-    targets of classes have weights.
+    targets of classes have weights. ``precise``: layers of two codes, see :func:`precise_of`.
     """
 
     learning: Learning
     loss: str
     weighted: bool = False
+    precise: tuple[str, ...] = ()
 
     def fitted(self, x: np.ndarray) -> "Prepared":
         """The same with weights that :func:`~gradloom.graph.rounding.rounded` chooses by samples."""
         learners = self.learning.learners
-        return replace(self, learning=Learning(rounded(self.learning.network, x, learners), learners))
+        found = rounded(self.learning.network, x, learners, self.precise)
+        return replace(self, learning=Learning(found, learners))
 
     @cached_property
     def arranged(self) -> Arranged:
@@ -92,7 +105,7 @@ class Prepared:
     @cached_property
     def network(self) -> Network:
         """What :func:`~gradloom.compiler.lowering.lower` takes."""
-        return folded(self.arranged.network, self.learning.learners)
+        return doubled(folded(self.arranged.network, self.learning.learners), self.precise)
 
     @cached_property
     def parts(self) -> Divided:
@@ -139,8 +152,12 @@ class Prepared:
 
     def inputs(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Tensors of samples as the file has them."""
-        (port,) = self.network.inputs
-        return {port.tensor.name: port.taken(x)}
+        port, *seconds = self.network.inputs
+        taken = port.taken(x)
+        return {port.tensor.name: taken} | {
+            second.tensor.name: rest_of(taken.reshape(-1, port.tensor.features)).reshape(taken.shape)
+            for second in seconds
+        }
 
     @property
     def layers(self) -> list[Linear | Convolution]:

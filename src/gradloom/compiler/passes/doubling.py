@@ -1,0 +1,48 @@
+"""Layers whose products take two codes of 8 bits, of weights and of what they read.
+
+The second code is what the first one leaves, so it is about 2^8 times smaller. Three products are added in one sum, that
+of both second codes would be lost in it. What the network is given has its second code from the host.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from gradloom.graph.base import Operation
+from gradloom.graph.network import Network
+from gradloom.graph.operations import Convolution, Linear, Rest, Upsample
+
+from ..base import is_plain
+
+__all__ = ["doubled"]
+
+
+def doubled(network: Network, layers: Collection[str]) -> Network:
+    """The network with second codes for the products of ``layers``."""
+    upsampled = {each.o.name for each in network.operations if isinstance(each, Upsample)}
+
+    def is_of_rows(each: Operation) -> bool:
+        plain = isinstance(each, Convolution) and is_plain(each) and each.i[0].name not in upsampled
+        return isinstance(each, Linear) or plain
+
+    found = [each.layer for each in network.operations if isinstance(each, Linear | Convolution) and is_of_rows(each)]
+    wrong = [name for name in layers if name not in found]
+    if wrong:
+        own = [name for name in found if "~" not in name]
+        raise ValueError(
+            f"precise={wrong[0]}: must be a layer whose products are of rows, not by address: {', '.join(own)}"
+        )
+    given = {port.tensor.name: port for port in network.inputs}
+    made, inputs, operations = set[str](), list(network.inputs), list[Operation]()
+    for each in network.operations:
+        if isinstance(each, Linear | Convolution) and each.layer in layers:
+            (x,) = each.i
+            second = replace(x, name=f"{x.name}~rest")
+            if second.name not in made:
+                made.add(second.name)
+                if x.name in given:
+                    inputs.append(replace(given[x.name], tensor=second))
+                else:
+                    operations.append(Rest((x,), second))
+            each = replace(each, i=(x, second))
+        operations.append(each)
+    return replace(network.with_operations(operations), inputs=tuple(inputs))
