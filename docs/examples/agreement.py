@@ -1,30 +1,31 @@
-"""Top-1 agreement of the tile machine's integers with the float network, on MLPerf Tiny's networks.
+"""Agreement of the tile machine's integers with the float network, on MLPerf Tiny's networks.
 
 ``python docs/examples/agreement.py [NAME ...] [--count 400]``
 
 The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; sounds are
-drawn harmonics through moving formants. Nothing is chosen on them. *machine*: the integer reference of ``tile-kv260``.
-The others are emulations: *rows*, a power of two a row of a tile; *ends*, codes of 16 bits in the first and the last
-layer; *wide*, in all layers.
+drawn harmonics through moving formants; machines hum in drawn bands. *nearest*: the nearest code of each weight, as
+without samples; *chosen*: codes chosen by samples, as ``finetune`` and ``infer`` do; *ends*: two codes in the first and
+the last layer, ``--precise ends``. Codes are chosen by samples of a seed, and judged by those of another one.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from gradloom.graph.integers import IntegerReading
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.onnx.reader import load_network
-from gradloom.graph.operations import Convolution, Linear
-from gradloom.graph.training import before_loss
 from gradloom.models.datasets import mnist_test
 from gradloom.models.sound import Sound
-from gradloom.systems.networks.program.prepared import Prepared, learning_of
+from gradloom.systems.forward import result_of
+from gradloom.systems.networks.program.prepared import Prepared, learning_of, precise_of
 from gradloom.systems.networks.task import answers
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "networks"
 BATCH = 20
+#: Samples that choose codes.
+KNOWN = 200
 #: Hertz.
 FORMANTS = ((250, 900), (800, 2400), (2000, 3500))
 
@@ -66,37 +67,48 @@ def sounds(count: int, seed: int = 0) -> np.ndarray:
     return np.stack(made)[:, None]
 
 
+def machines(count: int, seed: int = 0) -> np.ndarray:
+    """Five columns ``[count, 640]`` of the log-mel features of humming machines."""
+    random, band, made = np.random.default_rng(seed), np.arange(128), []
+    for _ in range(count):
+        spectrum = random.uniform(-60, -20) + random.uniform(-0.3, 0) * band
+        for _ in range(random.integers(2, 10)):
+            away = (band - random.uniform(0, 128)) / random.uniform(1, 6)
+            spectrum = spectrum + random.uniform(3, 25) * np.exp(-(away**2))
+        made.append((spectrum + random.normal(0, 2, (5, 128))).reshape(-1))
+    return np.array(made)
+
+
 #: Samples of each network.
 DATA = {
-    "resnet8": lambda count: 255 * pictures(count, 32),
-    "vww_mobilenet": lambda count: pictures(count, 96),
+    "resnet8": lambda count, seed: 255 * pictures(count, 32, seed),
+    "vww_mobilenet": lambda count, seed: pictures(count, 96, seed),
     "kws_dscnn": sounds,
+    "ad01": machines,
 }
 
 
 def compare(name: str, count: int) -> None:
     """Prints a line a format."""
-    x, file = DATA[name](count), str(GOLDEN / f"mlperf_{name}.onnx")
-    prepared = Prepared(learning_of(load_network(file), "classes", "none"), "classes")
-    network = before_loss(load_network(file), "classes")
-    layers = [each.layer for each in network.operations if isinstance(each, Convolution | Linear)]
-    ends, every = frozenset((layers[0], layers[-1])), frozenset(layers)
-
-    def of(reading: FloatReading) -> np.ndarray:
-        return np.concatenate([reading.run(x[at : at + BATCH])[0] for at in range(0, len(x), BATCH)])
-
-    want = of(FloatReading(network, dtype=np.float32)).reshape(len(x), -1)
-    formats = {
-        "machine": lambda: answers(prepared.integers(), prepared, x, BATCH),
-        "rows": lambda: of(IntegerReading(network, by_rows=True)),
-        "ends": lambda: of(IntegerReading(network, wide=ends)),
-        "wide": lambda: of(IntegerReading(network, wide=every)),
-    }
+    x, known, file = DATA[name](count, 0), DATA[name](KNOWN, 1), str(GOLDEN / f"mlperf_{name}.onnx")
+    loss = "values" if name == "ad01" else "classes"
+    network = load_network(file)
+    nearest = Prepared(learning_of(network, loss, "none"), loss)
+    ends = replace(nearest, precise=precise_of(network, "ends"))
+    float_one = FloatReading(nearest.learning.network, dtype=np.float32)
+    want = np.concatenate([float_one.run(x[at : at + BATCH])[0] for at in range(0, len(x), BATCH)])
+    want = want.reshape(len(x), -1)
+    formats = {"nearest": lambda: nearest, "chosen": lambda: nearest.fitted(known), "ends": lambda: ends.fitted(known)}
     for label, made in formats.items():
-        got = made().reshape(len(x), -1)
-        agree = (got.argmax(1) == want.argmax(1)).mean()
-        error = np.sqrt(((got - want) ** 2).mean() / (want - want.mean(1, keepdims=True)).var())
-        print(f"{name:14} {label:8} {100 * agree:6.2f} % agree, logits {100 * error:5.2f} % off", flush=True)
+        prepared = made()
+        got = answers(result_of(prepared.integers()), prepared, x, BATCH).reshape(len(x), -1)
+        off = np.sqrt(((got - want) ** 2).mean() / (want - want.mean(1, keepdims=True)).var())
+        if loss == "values":
+            errors = [((each - x) ** 2).mean() for each in (want, got)]
+            told = f"{100 * (errors[1] / errors[0] - 1):+6.2f} % error"
+        else:
+            told = f"{100 * (got.argmax(1) == want.argmax(1)).mean():6.2f} % agree"
+        print(f"{name:14} {label:8} {told}, results {100 * off:5.2f} % off", flush=True)
 
 
 def main() -> None:

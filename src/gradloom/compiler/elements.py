@@ -328,6 +328,11 @@ class Elements(Base):
         return [made]
 
     @property
+    def same(self) -> Tiles:
+        """A tile that changes nothing."""
+        raise NotImplementedError
+
+    @property
     def zeros(self) -> Tiles:
         """A tile of zeros."""
         raise NotImplementedError

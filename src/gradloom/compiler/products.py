@@ -155,11 +155,6 @@ class Products(Elements):
         self.added(made, portions([1] * x.high), some)
 
     @property
-    def same(self) -> Tiles:
-        """A tile that changes nothing."""
-        raise NotImplementedError
-
-    @property
     def ones(self) -> Tiles:
         """A row of ones."""
         raise NotImplementedError

@@ -6,7 +6,6 @@ import numpy as np
 
 from gradloom.graph.operations import Pad, Pool, Rearrange, Slice
 from gradloom.program.tiles.drafts import Block, DraftValue
-from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 

@@ -7,11 +7,11 @@ codes. The machine and its cycles stay what they are.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from gradloom.rtl.formats.tiles.codes import NARROW
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE
 
 from .base import Operation
 from .integers import IntegerReading
@@ -23,81 +23,92 @@ from .windows import Windows
 __all__ = ["rounded"]
 
 _MOST = (1 << NARROW - 1) - 1
-#: Values that a layer reads of all samples, at most, and the fewest samples.
-_VALUES, _FEWEST = 1 << 22, 4
+#: Values that a layer reads of all samples, at most, and at once; the fewest samples.
+_VALUES, _AT_ONCE, _FEWEST = 1 << 24, 1 << 21, 4
 #: Part of the inputs' mean square that each one gains, so that few samples do not decide alone.
 _DAMPING = 0.01
 
 
-def rounded(
-    network: Network, x: np.ndarray, learners: Collection[str] = (), wide: Collection[str] = ()
-) -> Network:
+def rounded(network: Network, x: np.ndarray, learners: Collection[str] = (), wide: Collection[str] = ()) -> Network:
     """The same network with other weights, chosen by some of the samples ``x [n, ...]``, as the file has them.
 
     What learns stays as it is, and so does the scale of all that it reads and makes. ``wide``: layers of two codes,
     whose weights stay, too.
     """
     network = _filled(network, set(learners))
-    layers = [each for each in network.operations if _is_matrix(each)]
-    most = max((each.o.rows * each.i[0].features * _taps(each) for each in layers), default=1)
+    listed = [each for each in network.operations if isinstance(each, Linear | Convolution)]
+    layers = [each for each in listed if not (isinstance(each, Convolution) and each.transposed)]
+    most = max((_Windows(each).size for each in layers), default=1)
     x = x[: max(_VALUES // most, _FEWEST)]
     exact, codes = FloatReading(network), IntegerReading(network, wide=frozenset(wide))
     found, held = exact.taken(x), codes.taken(x)
-    left = {f"{each.layer}.weight" for each in layers if each.layer not in wide} - set(learners)
+    left = {f"{each.layer}.weight" for each in layers} - set(learners)
     for each in network.operations:
-        if _is_matrix(each) and f"{each.layer}.weight" in left:
-            left.remove(f"{each.layer}.weight")
-            name, bias = f"{each.layer}.weight", f"{each.layer}.bias"
+        if isinstance(each, Linear | Convolution) and (name := f"{each.layer}.weight") in left:
+            left.remove(name)
+            bias = f"{each.layer}.bias"
             has_bias = each.bias and bias not in learners
-            mean, _ = _seen(each, found[each.i[0].name])
-            read, square = _seen(each, codes.operand(held[each.i[0].name]))
-            old = _grouped(each, codes.values[name])
+            windows = _Windows(each)
+            codes.bits = WIDE if each.layer in wide else NARROW
+            held_x = codes.operand(held[each.i[0].name])
+            mean = windows.mean(held_x)
+            new = old = windows.matrix(codes.values[name])
+            if each.layer not in wide:
+                square = windows.square(held_x)
+                if has_bias:
+                    square = square - mean[..., None] * mean[:, None]
+                step = np.exp2(np.frexp(np.abs(old).max())[1] - (NARROW - 1.0))
+                new = np.stack([_compensated(*pair, step) for pair in zip(old, square)])
+                codes.values[name] = windows.weight(new)
             if has_bias:
-                square = square - read[..., None] * read[:, None]
-            step = np.exp2(np.frexp(np.abs(old).max())[1] - (NARROW - 1.0))
-            new = np.stack([_compensated(*pair, step) for pair in zip(old, square)])
-            codes.values[name] = _together(each, new)
-            if has_bias:
-                error = np.einsum("gok,gk->go", old, mean) - np.einsum("gok,gk->go", new, read)
-                codes.values[bias] = codes.values[bias] + error.reshape(-1)
+                error = windows.product(old, windows.mean(found[each.i[0].name])) - windows.product(new, mean)
+                codes.values[bias] = codes.values[bias] + error
         exact.step(each, found)
         codes.step(each, held)
     return network.with_operations(network.operations, codes.values)
 
 
-def _is_matrix(each: Operation) -> bool:
-    """Whether a layer's results are products of what it reads."""
-    return isinstance(each, Linear) or (isinstance(each, Convolution) and not each.transposed)
+class _Windows:
+    """What makes the results of a layer: ``[groups, results, taps * inputs]`` of a tensor."""
 
+    def __init__(self, each: Linear | Convolution) -> None:
+        self.each = each
+        self.taps = int(np.prod(each.kernel)) if isinstance(each, Convolution) else 1
+        self.groups = each.groups if isinstance(each, Convolution) else 1
+        self.size = each.o.rows * each.i[0].features * self.taps
 
-def _taps(each: Linear | Convolution) -> int:
-    return int(np.prod(each.kernel)) if isinstance(each, Convolution) else 1
+    def _some(self, x: np.ndarray) -> Iterator[np.ndarray]:
+        """Those of some samples after others."""
+        each, count = self.each, max(_AT_ONCE // self.size, 1)
+        for own in (x[at : at + count] for at in range(0, len(x), count)):
+            if isinstance(each, Convolution):
+                shape = each.kernel, each.stride, each.pads, each.dilation
+                own = Windows(each.i[0].sides, each.o.sides, *shape).read(own)
+            parts = own.reshape(-1, self.taps, self.groups, own.shape[-1] // self.groups).transpose(2, 0, 1, 3)
+            yield parts.reshape(*parts.shape[:2], -1)
 
+    def mean(self, x: np.ndarray) -> np.ndarray:
+        """Mean ``[groups, taps * inputs]``."""
+        made: np.ndarray = sum(some.sum(1) for some in self._some(x)) / (len(x) * self.each.o.rows)
+        return made
 
-def _groups(each: Linear | Convolution) -> int:
-    return each.groups if isinstance(each, Convolution) else 1
+    def square(self, x: np.ndarray) -> np.ndarray:
+        """Mean products of each two."""
+        made: np.ndarray = sum(some.swapaxes(1, 2) @ some for some in self._some(x)) / (len(x) * self.each.o.rows)
+        return made
 
+    def matrix(self, weight: np.ndarray) -> np.ndarray:
+        """Weights ``[groups, outputs, taps * inputs]``."""
+        parts = weight.reshape(self.groups, -1, weight.shape[1], self.taps).swapaxes(2, 3)
+        return parts.reshape(*parts.shape[:2], -1)
 
-def _grouped(each: Linear | Convolution, weight: np.ndarray) -> np.ndarray:
-    """Weights ``[groups, outputs, taps * inputs]``."""
-    groups = _groups(each)
-    parts = weight.reshape(groups, len(weight) // groups, weight.shape[1], -1)
-    return parts.swapaxes(2, 3).reshape(*parts.shape[:2], -1)
+    def weight(self, matrix: np.ndarray) -> np.ndarray:
+        """The same as the layer has them."""
+        return matrix.reshape(*matrix.shape[:2], self.taps, -1).swapaxes(2, 3).reshape(self.each.shape)
 
-
-def _together(each: Linear | Convolution, made: np.ndarray) -> np.ndarray:
-    """The weight back."""
-    parts = made.reshape(*made.shape[:2], _taps(each), -1).swapaxes(2, 3)
-    return parts.reshape(each.shape)
-
-
-def _seen(each: Linear | Convolution, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean ``[groups, taps * inputs]`` of what makes a result, and mean products of each two."""
-    if isinstance(each, Convolution):
-        x = Windows(each.i[0].sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation).read(x)
-    parts = x.reshape(-1, _taps(each), _groups(each), x.shape[-1] // _groups(each)).transpose(2, 0, 1, 3)
-    flat = parts.reshape(*parts.shape[:2], -1)
-    return flat.mean(1), flat.swapaxes(1, 2) @ flat / flat.shape[1]
+    def product(self, matrix: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """A result of ``[groups, taps * inputs]``."""
+        return (matrix @ x[..., None]).reshape(-1)
 
 
 def _compensated(weight: np.ndarray, square: np.ndarray, step: float) -> np.ndarray:

@@ -256,13 +256,14 @@ class PlannedProduct(TypedDict):
 
 
 class PlannedOperation(TypedDict):
-    """An operation of a network; ``products``: multiplications of the forward pass."""
+    """An operation of a network; ``products``: multiplications of the forward pass; ``codes``: of each operand."""
 
     name: str
     kind: str
     rows: int
     features: int
     products: int
+    codes: int
 
 
 class Planned(TypedDict, total=False):

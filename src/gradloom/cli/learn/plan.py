@@ -73,7 +73,7 @@ def _say_network(result: dict[str, Any]) -> None:
     """Prints operations, cycles and memory."""
     table(
         [each | {"products": f"{each['products']:,}"} for each in result["operations"]],
-        ("name", "kind", "rows", "features", "products"),
+        ("name", "kind", "rows", "features", "codes", "products"),
         False,
         title=f"{result['model']} on {result['board']}, {some(result['batch'], 'sample')}",
     )

@@ -1,7 +1,7 @@
 """Layers whose products take two codes of 8 bits, of weights and of what they read.
 
-The second code is what the first one leaves, so it is about 2^8 times smaller. Three products are added in one sum, that
-of both second codes would be lost in it. What the network is given has its second code from the host.
+The second code is what the first one leaves, so it is about 2^8 times smaller. Three products are added in one sum;
+that of both second codes would be lost in it. What the network is given has its second code from the host.
 """
 
 from collections.abc import Collection

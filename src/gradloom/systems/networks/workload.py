@@ -24,9 +24,7 @@ LOSS = (
     "squared error."
 )
 #: The same of a fine-tune, answers and a plan.
-PRECISE = (
-    "Layers whose products take two codes of 8 bits, of weights and inputs: ends, the first and the last; or as targets."
-)
+PRECISE = "Layers whose products take two codes of 8 bits: ends, the first and the last; or as targets are named."
 
 
 @dataclass(frozen=True, kw_only=True)
