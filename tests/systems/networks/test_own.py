@@ -126,3 +126,21 @@ def test_what_learnt_beside_a_shared_weight_is_not_exported(tmp_path):
     learnt(model, data, tmp_path / "run", method="head")
     with pytest.raises(ValueError, match="or of one with another layer, so that a file cannot hold"):
         gradloom.export(tmp_path / "run", output=tmp_path / "out.onnx", model=model)
+
+
+def test_answers_do_not_depend_on_others_that_are_asked(tmp_path):
+    """The weights of a fine-tune lie beside what it learnt, and so do its layers of two codes."""
+    model = written(tmp_path / "m.onnx", ("a", "b", "c"), {"a": (6, 8), "b": (8, 8), "c": (8, 4)})
+    data = samples(tmp_path / "d.npz", 6, CLASSES)
+    learnt(model, data, tmp_path / "run", rank=2, precise="ends")
+    given = {"board": "kv260", "batch": 1, "adapter": tmp_path / "run", "output": tmp_path / "r.npz"}
+    found = []
+    for count in (32, 5):
+        gradloom.infer(model, data=data, limit=count, **given)
+        found.append(np.load(tmp_path / "r.npz")["results"])
+    np.testing.assert_array_equal(found[0][:5], found[1])
+    learnt(model, data, tmp_path / "other", rank=2)
+    gradloom.infer(model, data=data, **given | {"adapter": tmp_path / "other"})
+    assert (np.load(tmp_path / "r.npz")["results"] != found[0]).any()
+    with pytest.raises(ValueError, match="precise=ends: must be left out with an adapter"):
+        gradloom.infer(model, data=data, precise="ends", **given)

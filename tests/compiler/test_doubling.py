@@ -1,0 +1,61 @@
+"""Layers of two codes: programs on models of the engines are the reference, and close to numbers."""
+
+import numpy as np
+import pytest
+
+from gradloom.compiler.integers.reading import IntegerNetwork
+from gradloom.compiler.passes.doubling import doubled
+from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.operations import Linear, Rest
+
+from .nets import conv, headed, network, tensor
+from .same import ORDERS, steps
+
+
+def chain():
+    """A layer of the input, one of places, one by address, and two that read one tensor of several tiles."""
+    x = tensor("x", 9, 8, 70)
+    first = Linear((x,), tensor("first", 9, 8, 20), "first", positive=True)
+    place = conv(first.o, "place", 66, 1)
+    window = conv(place.o, "window", 66, 3, pads=1)
+    return [first, place, window], x
+
+
+@pytest.mark.parametrize("layers", [("first",), ("place", "head"), ("first", "place", "head")])
+def test_the_program_is_the_reference(layers):
+    operations, x = chain()
+    steps(doubled(headed(operations, [x]), layers), samples=2)
+    learners = ("head.weight", "head.bias")
+    steps(doubled(headed(operations, [x]), layers), learners, samples=2, loss="classes", count=2, order=ORDERS[0])
+
+
+def test_gradients_pass_by_first_codes():
+    """A layer behind which another learns."""
+    operations, x = chain()
+    learners = ("first.bias", "place.weight")
+    steps(doubled(headed(operations, [x]), ("place", "head")), learners, samples=1, loss="classes", order=ORDERS[1])
+
+
+def test_two_codes_are_a_hundred_times_closer():
+    x = tensor("x", 130, 70)
+    layers = [Linear((x,), tensor("a", 130, 40), "a", positive=True)]
+    layers.append(Linear((layers[0].o,), tensor("b", 130, 9), "b"))
+    plain, given = network(layers, [x]), np.random.default_rng(7).standard_normal((1, 130, 70))
+    want = FloatReading(plain).run(given)[0].reshape(130, 9)
+
+    def away(made, **more):
+        found = IntegerNetwork(made).result({"x": given, **more}).exact
+        return np.sqrt(np.square(found - want).mean() / np.square(want).mean())
+
+    both = doubled(plain, ("a", "b"))
+    assert [type(each) for each in both.operations] == [Linear, Rest, Linear]
+    first, second = (port.tensor.name for port in both.inputs)
+    codes = IntegerNetwork(plain).taken({"x": given})["x"].narrow.values
+    rest = {second: (given[0] - codes)[None]}
+    assert first == "x" and away(both, **rest) < 0.01 * away(plain) < 1e-3
+
+
+def test_what_has_no_second_code_is_refused():
+    operations, x = chain()
+    with pytest.raises(ValueError, match=r"precise=window: must be a layer .* not by address: first, place, head"):
+        doubled(headed(operations, [x]), ("first", "window"))
