@@ -6,22 +6,23 @@ import pytest
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.passes.doubling import doubled
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.operations import Linear, Rest
+from gradloom.graph.operations import Linear, Rest, Upsample
 
 from .nets import conv, headed, network, tensor
 from .same import ORDERS, steps
 
 
 def chain():
-    """A layer of the input, one of places, one by address, and two that read one tensor of several tiles."""
+    """A layer of the input, one of places, one by address, one of channels in groups."""
     x = tensor("x", 9, 8, 70)
     first = Linear((x,), tensor("first", 9, 8, 20), "first", positive=True)
     place = conv(first.o, "place", 66, 1)
     window = conv(place.o, "window", 66, 3, pads=1)
-    return [first, place, window], x
+    thin = conv(window.o, "thin", 66, 3, pads=1, stride=2, groups=66)
+    return [first, place, window, thin], x
 
 
-@pytest.mark.parametrize("layers", [("first",), ("place", "head"), ("first", "place", "head")])
+@pytest.mark.parametrize("layers", SOME)
 def test_the_program_is_the_reference(layers):
     operations, x = chain()
     steps(doubled(headed(operations, [x]), layers), samples=2)
@@ -56,6 +57,8 @@ def test_two_codes_are_a_hundred_times_closer():
 
 
 def test_what_has_no_second_code_is_refused():
-    operations, x = chain()
-    with pytest.raises(ValueError, match=r"precise=window: must be a layer .* not by address: first, place, head"):
-        doubled(headed(operations, [x]), ("first", "window"))
+    x = tensor("x", 4, 5, 6)
+    up = Upsample((x,), tensor("up", 8, 10, 6), "nearest", "asymmetric")
+    last = conv(up.o, "last", 7, 3, pads=1)
+    with pytest.raises(ValueError, match="precise=last: reads an upsampled tensor"):
+        doubled(network([up, last], [x]), ("last",))

@@ -214,6 +214,10 @@ class Base:
         """Places matrices of a layer that do not change."""
         return self.matrices(values)
 
+    def _rest_of(self, each: Operation, name: str, values: np.ndarray) -> np.ndarray:
+        """What first codes of such matrices leave of them."""
+        return rest_of(values)
+
     def place(self) -> None:
         """Places weights, and what learns behind them."""
         operations = {weight.name: each for each in self.network.operations for weight in each.weights}
@@ -242,7 +246,11 @@ class Base:
         else:
             values = matrices(each, name, value).swapaxes(-1, -2)
             self.kept[name] = self._kernel(each, name, values)
-            if isinstance(each, Convolution | Linear) and len(each.i) > 1 and (second := rest_of(values)).any():
+            if (
+                isinstance(each, Convolution | Linear)
+                and len(each.i) > 1
+                and (second := self._rest_of(each, name, values)).any()
+            ):
                 self.kept[f"{name}~rest"] = self._kernel(each, name, second)
 
     def _learner(self, name: str, each: Operation) -> None:

@@ -16,8 +16,8 @@ from gradloom.rtl.formats.tiles.pixels import Pixels, taps
 from gradloom.rtl.formats.tiles.product import REACH
 
 from .base import Beside, Kept
-from .matrices import HALF, portions
-from .packed import is_packed, place
+from .matrices import HALF, portions, rest_of
+from .packed import is_packed, kernel_codes, place
 from .products import Pair, Products
 
 __all__ = ["Convolutions", "addresses"]
@@ -159,6 +159,9 @@ class Convolutions(Products):
             return super()._kernel(each, name, values)
         return place(values, lambda own: self.codes(own, NARROW))
 
+    def _rest_of(self, each: Operation, name: str, values: np.ndarray) -> np.ndarray:
+        return rest_of(values, kernel_codes(each, name, values))
+
     def _convolution(self, each: Convolution) -> None:
         x, *rest = self.given(each)
         if self.is_plain(each):
@@ -172,7 +175,7 @@ class Convolutions(Products):
             h = self.found[name] = self.tiler.value(name, self.rows(each.o), each.rank)
             self._gathered(each, gather, h, [(x, a)])
             rows = [(h, b)]
-        self._gathered(each, gather, self.made(each), [(x, self.kept[f"{each.layer}.weight"])], rows, whole=True)
+        self._gathered(each, gather, self.made(each), self.pairs(each, x, rest), rows, whole=True)
 
     def _convolution_back(self, each: Convolution, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         x = self.given(each)[0]

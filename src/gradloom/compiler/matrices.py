@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.graph.base import Operation
 from gradloom.graph.operations import Convolution
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, coded
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, TileCoded, coded
 
 __all__ = [
     "HALF",
@@ -47,9 +47,9 @@ def matrices(each: Operation, name: str, value: np.ndarray) -> np.ndarray:
     return taps[0] if len(taps) == 1 else taps
 
 
-def rest_of(values: np.ndarray) -> np.ndarray:
-    """What codes of 8 bits leave of a matrix."""
-    made: np.ndarray = values - coded(values, NARROW).values
+def rest_of(values: np.ndarray, codes: TileCoded | None = None) -> np.ndarray:
+    """What codes of 8 bits leave of a matrix; ``codes``: those that it has."""
+    made: np.ndarray = values - (coded(values, NARROW) if codes is None else codes).values
     return made
 
 

@@ -18,7 +18,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, TileCoded, coded
 from .base import Kept, Piece, is_plain
 from .matrices import HALF, blocks
 
-__all__ = ["Packed", "Part", "is_packed", "packed_codes", "parts_of", "place"]
+__all__ = ["Packed", "Part", "is_packed", "kernel_codes", "packed_codes", "parts_of", "place"]
 
 #: Tap, tile of inputs, tile of outputs.
 At = tuple[int, int, int]
@@ -84,6 +84,11 @@ def _where(at: At, part: Part) -> tuple[int, slice, slice]:
     tap, k, j = at
     row, column = EDGE * k + HALF * part.row, EDGE * j + HALF * part.column
     return tap, slice(row, row + HALF), slice(column, column + HALF)
+
+
+def kernel_codes(each: Operation, name: str, whole: np.ndarray) -> TileCoded:
+    """Codes of matrices that do not learn, as they lie in memory."""
+    return packed_codes(whole) if whole.ndim > 2 and is_packed(each, name) else coded(whole, NARROW)
 
 
 def packed_codes(taps: np.ndarray) -> TileCoded:

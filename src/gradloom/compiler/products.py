@@ -85,12 +85,17 @@ class Products(Elements):
     def _rest_back(self, each: Rest, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         return [None]
 
+    def pairs(self, each: Linear | Convolution, x: DraftValue, rest: Sequence[DraftValue]) -> list[Pair]:
+        """What a layer sums; ``rest``: second codes of ``x``."""
+        weight = self.kept[f"{each.layer}.weight"]
+        made = [(x, weight), *((second, weight) for second in rest)]
+        if rest and (second_of_weight := self.kept.get(f"{each.layer}.weight~rest")) is not None:
+            made.append((x, second_of_weight))
+        return made
+
     def layer(self, each: Linear | Convolution, x: DraftValue, rest: Sequence[DraftValue] = ()) -> None:
         """A layer's result, and what its adapter has between both factors; ``rest``: second codes of ``x``."""
-        weight = self.kept[f"{each.layer}.weight"]
-        pairs = [(x, weight), *((second, weight) for second in rest)]
-        if rest and (second_of_weight := self.kept.get(f"{each.layer}.weight~rest")) is not None:
-            pairs.append((x, second_of_weight))
+        pairs = self.pairs(each, x, rest)
         if each.rank:
             a, b = (self.kept[weight.name] for weight in each.adapter)
             h = self.found[f"{each.o.name}.hidden"] = self.tiler.value(f"{each.o.name}.hidden", x.rows, each.rank)

@@ -25,13 +25,15 @@ from ..between import Between
 from ..convolutions import addresses
 from ..matrices import blocks, matrices, pitch, portions, rest_of, stacked, tiles_of_taps, weights_of
 from ..objectives import falling
-from ..packed import is_packed, packed_codes
+from ..packed import kernel_codes
 from ..tied import chosen_rows, repeated, taken_back
 from .held import Counts, Held
 
 __all__ = ["IntegerNetwork"]
 
 _Back = Sequence[Held | None]
+#: Behind the name of a weight: its second codes.
+_REST = "~rest"
 
 
 class IntegerNetwork(Between):
@@ -88,8 +90,8 @@ class IntegerNetwork(Between):
         return self.held(found.values)
 
     def weight(self, each: Operation, name: str) -> TileCoded:
-        """Codes of matrices ``[taps, inputs, outputs]``, or of a bias ``[1, outputs]``."""
-        value = self.values[name]
+        """Codes of matrices ``[taps, inputs, outputs]``, or of a bias ``[1, outputs]``; second ones by :data:`_REST`."""
+        value = self.values[name.removesuffix(_REST)]
         kept = self._kept.get(name)
         if kept is None or kept[0] is not value:
             if value.ndim == 1:
@@ -97,8 +99,10 @@ class IntegerNetwork(Between):
             elif name in self.learners:
                 made = self._taps_of(self._stacked(name), each, name)
             else:
-                whole = matrices(each, name, value).swapaxes(-1, -2)
-                made = packed_codes(whole) if whole.ndim > 2 and is_packed(each, name) else coded(whole, NARROW)
+                whole = matrices(each, name.removesuffix(_REST), value).swapaxes(-1, -2)
+                made = kernel_codes(each, name.removesuffix(_REST), whole)
+                if name.endswith(_REST):
+                    made = kernel_codes(each, name.removesuffix(_REST), rest_of(whole, made))
             kept = self._kept[name] = value, made
         return kept[1]
 
@@ -238,23 +242,22 @@ class IntegerNetwork(Between):
         return self._product((transposed(one.narrow), other.narrow))
 
     def _layer(self, each: Linear | Convolution, found: dict[str, Held]) -> None:
-        x, *rest = (found[t.name].narrow for t in each.i)
-        weight = f"{each.layer}.weight"
-        pairs = [(second, self.weight(each, weight)) for second in (x, *rest)]
-        if rest and weight not in self.learners and (second := self._second(each, weight)).codes.any():
-            pairs.append((x, second))
+        x = found[each.i[0].name].narrow
+        pairs = [(held.narrow, self.weight(each, weight)) for held, weight in self._pairs(each, found)]
         if each.rank:
             a, b = (self.weight(each, weight.name) for weight in each.adapter)
             h = found[f"{each.o.name}.hidden"] = self._product((x, a))
             pairs.append((h.narrow, b))
         found[each.o.name] = self._product(*pairs, bias=self._bias(each), positive=each.positive)
 
-    def _second(self, each: Operation, name: str) -> TileCoded:
-        """Second codes of a weight that does not learn."""
-        if (key := f"{name}~rest") not in self._kept:
-            value = self.values[name]
-            self._kept[key] = value, coded(rest_of(matrices(each, name, value).swapaxes(-1, -2)), NARROW)
-        return self._kept[key][1]
+    def _pairs(self, each: Linear | Convolution, found: Mapping[str, Held]) -> list[tuple[Held, str]]:
+        """Tensors and weights that a layer multiplies, second codes among them."""
+        x, *rest = (found[t.name] for t in each.i)
+        weight = f"{each.layer}.weight"
+        made = [(second, weight) for second in (x, *rest)]
+        if rest and weight not in self.learners and self.weight(each, f"{weight}{_REST}").codes.any():
+            made.append((x, f"{weight}{_REST}"))
+        return made
 
     def _rest(self, each: Rest, found: dict[str, Held]) -> None:
         x = found[each.i[0].name]
@@ -323,14 +326,15 @@ class IntegerNetwork(Between):
         if self._is_plain(each):
             self._layer(each, found)
             return
-        x, rows, weight = found[each.i[0].name], self._addresses(each, False), f"{each.layer}.weight"
+        x, rows = found[each.i[0].name], self._addresses(each, False)
         more: list[tuple[TileCoded, TileCoded]] = []
         if each.rank:
             a, b = (weight.name for weight in each.adapter)
             h = found[f"{each.o.name}.hidden"] = self._gathered(each, rows, [(x, a)])
             more = [(h.narrow, self.weight(each, b))]
         bias = self._bias(each)
-        found[each.o.name] = self._gathered(each, rows, [(x, weight)], more, bias=bias, positive=each.positive)
+        pairs = self._pairs(each, found)
+        found[each.o.name] = self._gathered(each, rows, pairs, more, bias=bias, positive=each.positive)
 
     def _gathered(
         self,

@@ -11,8 +11,6 @@ from gradloom.graph.base import Operation
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear, Rest, Upsample
 
-from ..base import is_plain
-
 __all__ = ["doubled"]
 
 
@@ -20,16 +18,15 @@ def doubled(network: Network, layers: Collection[str]) -> Network:
     """The network with second codes for the products of ``layers``."""
     upsampled = {each.o.name for each in network.operations if isinstance(each, Upsample)}
 
-    def is_of_rows(each: Operation) -> bool:
-        plain = isinstance(each, Convolution) and is_plain(each) and each.i[0].name not in upsampled
-        return isinstance(each, Linear) or plain
-
-    found = [each.layer for each in network.operations if isinstance(each, Linear | Convolution) and is_of_rows(each)]
+    found = [
+        each.layer
+        for each in network.operations
+        if isinstance(each, Linear | Convolution) and "~" not in each.layer and each.i[0].name not in upsampled
+    ]
     wrong = [name for name in layers if name not in found]
     if wrong:
-        own = [name for name in found if "~" not in name]
         raise ValueError(
-            f"precise={wrong[0]}: must be a layer whose products are of rows, not by address: {', '.join(own)}"
+            f"precise={wrong[0]}: reads an upsampled tensor, which has one code; others: {', '.join(found)}"
         )
     given = {port.tensor.name: port for port in network.inputs}
     made, inputs, operations = set[str](), list(network.inputs), list[Operation]()
