@@ -5,7 +5,7 @@
 The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; sounds are
 drawn harmonics through moving formants; machines hum in drawn bands. *nearest*: the nearest code of each weight, as
 without samples; *chosen*: codes chosen by samples, as ``finetune`` and ``infer`` do; *ends*: two codes in the first and
-the last layer, ``--precise ends``. Codes are chosen by samples of a seed, and judged by those of another one.
+the last layer, ``--precise ends``; *all*: in all layers, ``--precise "*"``. Codes are chosen by samples of a seed, and judged by those of another one.
 """
 
 import argparse
@@ -94,13 +94,14 @@ def compare(name: str, count: int) -> None:
     loss = "values" if name == "ad01" else "classes"
     network = load_network(file)
     nearest = Prepared(learning_of(network, loss, "none"), loss)
-    ends = replace(nearest, precise=precise_of(network, "ends"))
+    ends, every = (replace(nearest, precise=precise_of(network, asked)) for asked in ("ends", "*"))
     float_one = FloatReading(nearest.learning.network, dtype=np.float32)
     want = np.concatenate([float_one.run(x[at : at + BATCH])[0] for at in range(0, len(x), BATCH)])
     want = want.reshape(len(x), -1)
-    formats = {"nearest": lambda: nearest, "chosen": lambda: nearest.fitted(known), "ends": lambda: ends.fitted(known)}
-    for label, made in formats.items():
-        prepared = made()
+    formats = {"nearest": (nearest, False), "chosen": (nearest, True), "ends": (ends, True), "all": (every, True)}
+    for label, (prepared, is_chosen) in formats.items():
+        if is_chosen:
+            prepared = prepared.fitted(known)
         got = answers(result_of(prepared.integers()), prepared, x, BATCH).reshape(len(x), -1)
         off = np.sqrt(((got - want) ** 2).mean() / (want - want.mean(1, keepdims=True)).var())
         if loss == "values":

@@ -90,7 +90,10 @@ class IntegerNetwork(Between):
         return self.held(found.values)
 
     def weight(self, each: Operation, name: str) -> TileCoded:
-        """Codes of matrices ``[taps, inputs, outputs]``, or of a bias ``[1, outputs]``; second ones by :data:`_REST`."""
+        """Codes of matrices ``[taps, inputs, outputs]``, or of a bias ``[1, outputs]``.
+
+        With :data:`_REST` behind its name second codes.
+        """
         value = self.values[name.removesuffix(_REST)]
         kept = self._kept.get(name)
         if kept is None or kept[0] is not value:
