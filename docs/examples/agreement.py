@@ -3,9 +3,10 @@
 ``python docs/examples/agreement.py [NAME ...] [--count 400]``
 
 The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; sounds are
-drawn harmonics through moving formants; machines hum in drawn bands. *nearest*: the nearest code of each weight, as
-without samples; *chosen*: codes chosen by samples, as ``finetune`` and ``infer`` do; *ends*: two codes in the first and
-the last layer, ``--precise ends``; *all*: in all layers, ``--precise "*"``. Codes are chosen by samples of a seed, and judged by those of another one.
+drawn harmonics through moving formants; machines hum in drawn bands. *nearest*: the nearest code of each weight;
+*chosen*: codes chosen by samples, as ``finetune`` and ``infer`` do; *ends*: two codes in the first and the last layer,
+``--precise ends``; *all*: in all layers, ``--precise "*"``. Codes are chosen by samples of a seed, and judged by those
+of another one.
 """
 
 import argparse

@@ -82,9 +82,6 @@ class Products(Elements):
             self.tiler.product(codes, (i, j), [term])
         self.whole(made, ElementOpcode.ADD, {"a": x, "b": codes}, subtract=1)
 
-    def _rest_back(self, each: Rest, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        return [None]
-
     def pairs(self, each: Linear | Convolution, x: DraftValue, rest: Sequence[DraftValue]) -> list[Pair]:
         """What a layer sums; ``rest``: second codes of ``x``."""
         weight = self.kept[f"{each.layer}.weight"]

@@ -163,9 +163,6 @@ class FloatReading(Windowed):
         made: np.ndarray = x - self.operand(x)
         return made
 
-    def _rest_back(self, each: Rest, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set) -> _Back:
-        return [0 * dy], {}
-
     def _linear(self, each: Linear, *parts: np.ndarray) -> np.ndarray:
         x = sum(map(self.operand, parts[1:]), self.operand(parts[0]))
         y = self.product(x, self.weight(f"{each.layer}.weight").T)
@@ -194,7 +191,7 @@ class FloatReading(Windowed):
                 learnt[each.adapter[1].name] = scale * self._over_rows(dy, hidden)
             if dx is not None:
                 dx = dx + self.product(self.operand(through), a)
-        return [dx, *(0 * second for second in parts[1:])], learnt
+        return [dx], learnt
 
     def _over_rows(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         """``one' other``, over all rows of all samples."""

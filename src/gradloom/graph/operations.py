@@ -262,7 +262,7 @@ class Reduce(Operation):
 
 @dataclass(frozen=True)
 class Rest(Operation):
-    """What codes of 8 bits leave of a tensor: nothing, where numbers are exact."""
+    """What codes of 8 bits leave of a tensor: nothing, where numbers are exact; gradients pass by it."""
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class Windowed:
                 learnt[each.adapter[1].name] = scale * flat.reshape(b.shape)
             if back is not None:
                 back = back + self.spread_back(self.operand(through), a, 1)
-        return [None if back is None else geometry.added(back), *(0 * second for second in parts[1:])], learnt
+        return [None if back is None else geometry.added(back)], learnt
 
     def _pool(self, each: Pool, x: np.ndarray) -> np.ndarray:
         geometry = self._geometry(each)

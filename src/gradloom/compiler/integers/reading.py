@@ -266,9 +266,6 @@ class IntegerNetwork(Between):
         x = found[each.i[0].name]
         found[each.o.name] = self.held(vector.add(x.values, self.held(x.narrow.values).values, subtract=True))
 
-    def _rest_back(self, each: Rest, *given: Any) -> _Back:
-        return [None]
-
     def _bias(self, each: Linear | Convolution) -> TileCoded | None:
         return self.weight(each, f"{each.layer}.bias") if each.bias else None
 
