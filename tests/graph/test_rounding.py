@@ -5,13 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.graph.base import Tensor
 from gradloom.graph.integers import IntegerReading
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import lora
-from gradloom.graph.network import Network
+from gradloom.graph.network import Network, Port
 from gradloom.graph.onnx.reader import load_network, network_of
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.graph.rounding import rounded
+from gradloom.rtl.formats.tiles.codes import NARROW, coded
 
 from .corpus import CORPUS
 
@@ -39,6 +41,18 @@ def test_codes_that_samples_choose_lose_less(name):
     want = FloatReading(network).run(x)[0]
     nearest, chosen = (IntegerReading(each).run(x)[0] for each in (network, rounded(network, known)))
     assert away(chosen, want) < 0.7 * away(nearest, want)
+
+
+def test_later_codes_make_up_for_the_error_of_earlier_ones():
+    """A layer without a bias, whose scale is the result's: nothing else could make it better."""
+    x, y = Tensor("x", (), 40), Tensor("y", (), 30)
+    weight = np.random.default_rng(2).standard_normal((30, 40))
+    ports = [Port(t.name, t.shape, t, t.shape, (0,)) for t in (x, y)]
+    network = Network((Linear((x,), y, "a", bias=False),), {"a.weight": weight}, (ports[0],), (ports[1],))
+    made = rounded(network, alike(200, (40,), 0)).values["a.weight"]
+    given = alike(50, (40,), 1)
+    chosen, nearest = (np.square(given @ (each - weight).T).mean() for each in (made, coded(weight, NARROW).values))
+    assert chosen < 0.1 * nearest
 
 
 def test_weights_are_multiples_of_a_power_of_two():
