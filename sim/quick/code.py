@@ -144,10 +144,14 @@ class _Left(_Switch, _LHSValueCompiler):
 
 
 class _Statements(_Switch, _StatementCompiler):
-    """Statements of one function."""
+    """Statements of one function.
+
+    ``tells``: whether they print or check, so that the function does more than to drive signals.
+    """
 
     def __init__(self, state, emitter, inputs):
         super().__init__(state, emitter)
+        self.tells = False
         self.rhs = _Right(state, emitter, mode="curr", inputs=inputs)
         self.lhs = _Left(state, emitter, rhs=self.rhs)
 
@@ -156,6 +160,14 @@ class _Statements(_Switch, _StatementCompiler):
             self.emitter.append(f"next_{self.state.get_signal(stmt.lhs)} = {self.rhs(stmt.rhs)}")
         else:
             self.lhs(stmt.lhs)(self.rhs(stmt.rhs))
+
+    def on_Print(self, stmt):
+        self.tells = True
+        super().on_Print(stmt)
+
+    def on_Property(self, stmt):
+        self.tells = True
+        super().on_Property(stmt)
 
 
 class _Numbers:
@@ -240,8 +252,11 @@ def _emit_memory(emitter, right, left, fragment, domain):
             left(port._data)(data)
 
 
-def _text(fragment: Any, domain: str, numbers: _Numbers, inputs: Any, statements: Any) -> tuple[str, list[Any]]:
-    """Text of the function that drives what ``statements`` and the memory of a fragment drive in a domain."""
+def _text(fragment: Any, domain: str, numbers: _Numbers, inputs: Any, statements: Any) -> tuple[str, list[Any], bool]:
+    """Text of the function that drives what ``statements`` and the memory of a fragment drive in a domain.
+
+    With it come the signals that it drives, and whether it does more than that.
+    """
     emitter: Any = _PythonEmitter()
     compiler = _Statements(numbers, emitter, inputs)
     masks = LHSMaskCollector()
@@ -267,13 +282,14 @@ def _text(fragment: Any, domain: str, numbers: _Numbers, inputs: Any, statements
         if memory:
             _emit_memory(emitter, compiler.rhs, compiler.lhs, fragment, domain)
         _emit_results(emitter, numbers, driven)
-    return str(emitter.flush()), [signal for signal, _ in driven]
+    return str(emitter.flush()), [signal for signal, _ in driven], compiler.tells
 
 
 def circuits(fragment: Any, state: Any) -> Iterator[tuple[str, Callable[[], None], Any, Any]]:
     """Functions of a fragment alone, without those below it.
 
-    Each comes with its domain, the signals that start it where that is ``comb``, and the signals that it drives.
+    Each comes with its domain, the signals without whose change it would drive what it drove, and the signals that it
+    drives. With a clock the former may be None: the function runs at each edge.
     """
     memory = isinstance(fragment, MemoryInstance)
     domains = set(fragment.statements)
@@ -282,14 +298,16 @@ def circuits(fragment: Any, state: Any) -> Iterator[tuple[str, Callable[[], None
     for domain in sorted(domains):
         statements = fragment.statements.get(domain, _StatementList())
         # A memory has ports alone.
-        for group in _groups(statements) if domain == "comb" and not memory else [statements]:
+        for group in [statements] if memory else _groups(statements):
             numbers, inputs = _Numbers(), SignalSet()
-            text, driven = _text(fragment, domain, numbers, inputs, _StatementList(group))
+            text, driven, tells = _text(fragment, domain, numbers, inputs, _StatementList(group))
             names = {f"s{number}": state.slots[state.get_signal(each)] for each, number in numbers.signals.items()}
             names |= _ValueCompiler.helpers | _StatementCompiler.helpers | {"pending": state.pending.add}
             if memory:
                 names["memory"] = state.slots[state.get_memory(fragment._data)]
             exec(_compiled(text), names)
+            if domain != "comb":
+                inputs = None if tells else list(numbers.signals)
             yield domain, names["run"], inputs, driven
 
 

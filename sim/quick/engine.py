@@ -1,8 +1,9 @@
 """An engine of Amaranth's simulator that runs only the circuits whose inputs changed.
 
-Amaranth's own engine looks at every process of a design in every delta cycle, and runs a module's whole combinational
-circuit when one input changes. This one keeps the functions to run in a set. Signals have the same values in every
-delta cycle; a test compares both engines. It writes no waveforms.
+Amaranth's own engine looks at every process of a design in every delta cycle, runs a module's whole combinational
+circuit when one input changes, and its registers at every edge. This one keeps the functions to run in sets: registers
+whose inputs are as they were at the last edge wait for a change. Signals have the same values in every delta cycle; a
+test compares both engines. It writes no waveforms.
 """
 
 import functools
@@ -30,22 +31,41 @@ from .code import circuits, reader
 __all__ = ["QuickEngine"]
 
 
-class _SignalState(_PySignalState):
-    """``readers``: functions to run when the signal has changed."""
+class _Edge:
+    """Functions of an edge of a clock: those that run at each, and those of which an input has changed since."""
 
-    __slots__ = ("readers",)
+    def __init__(self) -> None:
+        self.always: list[Callable[[], None]] = []
+        self.waiting: list[Callable[[], None]] = []
+        self.due: set[Callable[[], None]] = set()
+
+
+class _SignalState(_PySignalState):
+    """``readers``: functions to run when the signal has changed; ``clocked``: those due at an edge, of each edge."""
+
+    __slots__ = ("readers", "clocked")
 
     def __init__(self, signal: Any, pending: Any) -> None:
         super().__init__(signal, pending)
         self.readers: list[Callable[[], None]] = []
+        self.clocked: list[tuple[set[Callable[[], None]], list[Callable[[], None]]]] = []
+
+    def wait(self, edge: _Edge, run: Callable[[], None]) -> None:
+        """``run`` is due at the edge after a change."""
+        for due, runs in self.clocked:
+            if due is edge.due:
+                runs.append(run)
+                return
+        self.clocked.append((edge.due, [run]))
 
 
 class _State(_PyEngineState):
-    """``ready``: functions to run; ``written``: memories that are to change."""
+    """``ready``: functions to run; ``written``: memories that are to change; ``edges``: those of this delta cycle."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ready: set[Callable[[], None]] = set()
+        self.edges: list[_Edge] = []
         self.written: set[_PyMemoryState] = set()
         self._numbers: dict[int, int] = {}
 
@@ -53,6 +73,7 @@ class _State(_PyEngineState):
         super().reset()
         self.ready.clear()
         self.written.clear()
+        self.edges.clear()
 
     def get_signal(self, signal):
         # A state keeps its signal, so that no other one has the same identity.
@@ -83,8 +104,22 @@ class _State(_PyEngineState):
                     _run_wakers(state.wakers, before, after)
                 state.curr = after
                 self.ready.update(state.readers)
+                for due, runs in state.clocked:
+                    due.update(runs)
         self.pending.clear()
+        # After all changes: what changes together with a clock is what its registers see.
+        for edge in self.edges:
+            self.ready.update(edge.always)
+            self.ready.update(edge.due)
+            edge.due.clear()
+        self.edges.clear()
         return converged
+
+
+def _ready(runs: set[Callable[[], None]], run: Callable[[], None]) -> bool:
+    """Wakes a function."""
+    runs.add(run)
+    return True
 
 
 class QuickEngine(PySimEngine):
@@ -98,12 +133,13 @@ class QuickEngine(PySimEngine):
         self._delta_cycles = 0
         self._active_triggers: set[Any] = set()
         self._always: list[Callable[[], None]] = []
+        self._edges: dict[tuple[int, int], _Edge] = defaultdict(_Edge)
         self._add(design.fragment)
-        self._state.ready.update(self._always)
+        self._start()
 
     def _add(self, fragment: Any) -> None:
         """Makes the functions of a fragment and of all below it."""
-        state, edges = self._state, defaultdict(list)
+        state = self._state
         todo = [fragment]
         while todo:
             each = todo.pop()
@@ -116,26 +152,40 @@ class QuickEngine(PySimEngine):
                     for signal in driven:
                         state.slots[state.get_signal(signal)].is_comb = True
                     if isinstance(each, MemoryInstance):
-                        state.add_memory_waker(each._data, functools.partial(self._starts([run], 1), 0, 1))
-                else:
-                    of = each.domains[domain]
-                    edges[state.get_signal(of.clk), int(of.clk_edge == "pos")].append(run)
-                    if of.async_reset and of.rst is not None:
-                        edges[state.get_signal(of.rst), 1].append(run)
-        for (number, level), runs in edges.items():
-            state.slots[number].add_waker(self._starts(runs, level))
+                        state.add_memory_waker(each._data, functools.partial(_ready, state.ready, run))
+                    continue
+                of = each.domains[domain]
+                edges = [self._edges[state.get_signal(of.clk), int(of.clk_edge == "pos")]]
+                if of.async_reset and of.rst is not None:
+                    edges.append(self._edges[state.get_signal(of.rst), 1])
+                for edge in edges:
+                    if inputs is None:
+                        edge.always.append(run)
+                        continue
+                    edge.waiting.append(run)
+                    for signal in inputs:
+                        state.slots[state.get_signal(signal)].wait(edge, run)
+                    if isinstance(each, MemoryInstance):
+                        state.add_memory_waker(each._data, functools.partial(_ready, edge.due, run))
+        for (number, level), edge in self._edges.items():
+            state.slots[number].add_waker(self._waker(edge, level))
 
-    def _starts(self, runs: list[Callable[[], None]], level: int) -> Callable[[int, int], bool]:
+    def _waker(self, edge: _Edge, level: int) -> Callable[[int, int], bool]:
         def waker(_: int, after: int) -> bool:
             if after == level:
-                self._state.ready.update(runs)
+                self._state.edges.append(edge)
             return True
 
         return waker
 
+    def _start(self) -> None:
+        self._state.ready.update(self._always)
+        for edge in self._edges.values():
+            edge.due.update(edge.waiting)
+
     def reset(self):
         super().reset()
-        self._state.ready.update(self._always)
+        self._start()
 
     def add_trigger_combination(self, combination, *, oneshot):
         trigger = super().add_trigger_combination(combination, oneshot=oneshot)

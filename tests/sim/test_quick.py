@@ -4,7 +4,7 @@ import operator
 import random
 
 import pytest
-from amaranth.hdl import Array, Cat, ClockDomain, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Array, Cat, ClockDomain, Const, Module, Mux, Print, Signal, signed, unsigned
 from amaranth.hdl._ast import SwitchValue
 from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator
@@ -159,3 +159,19 @@ def test_a_circuit_does_what_it_does_in_amaranths_own_engine(seed):
     expected = played(seed, "pysim")
     assert len({tuple(each) for each in expected}) > CYCLES
     assert played(seed, QuickEngine) == expected
+
+
+def test_what_prints_runs_at_each_edge(capsys):
+    top, still = Module(), Signal(init=1)
+    with top.If(still):
+        top.d.sync += Print("edge")
+
+    async def bench(ctx):
+        await ctx.tick().repeat(3)
+
+    for engine in ("pysim", QuickEngine):
+        simulator = Simulator(top, engine=engine)
+        simulator.add_clock(1e-6)
+        simulator.add_testbench(bench)
+        simulator.run()
+        assert capsys.readouterr().out == "edge\n" * 3

@@ -11,13 +11,16 @@ from pathlib import Path
 
 __all__ = ["drop_parts", "gather", "keep_objects", "kept_objects", "make_options", "reuse_objects"]
 
-#: Passes of g++ that take a third of the time on functions of thousands of statements, and make them no faster.
+#: Passes of g++ that take half of the time on functions of thousands of statements, and make them no faster.
 _LEFT_OUT = (
+    "dse",
     "early-inlining",
     "ipa-modref",
+    "tree-ccp",
     "tree-dominator-opts",
     "tree-dse",
     "tree-forwprop",
+    "tree-fre",
     "tree-pta",
     "tree-sink",
     "tree-sra",
