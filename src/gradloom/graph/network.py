@@ -98,6 +98,13 @@ class Network:
         """Numbers in all weights."""
         return sum(prod(each.shape) for each in self.values.values())
 
+    @property
+    def result(self) -> Port:
+        """The output; a network with several is refused."""
+        if len(self.outputs) != 1:
+            raise ValueError(f"model: has {len(self.outputs)} results: targets are of one; export it with one")
+        return self.outputs[0]
+
     def learnt(self, name: str) -> np.ndarray:
         """A weight as it learns."""
         value = np.asarray(self.values[name], np.float64)

@@ -28,9 +28,7 @@ def before_loss(network: Network, loss: str) -> Network:
     """
     if loss not in LOSSES:
         raise ValueError(f"loss={loss}: must be one of {', '.join(LOSSES)}")
-    if len(network.outputs) != 1:
-        raise ValueError(f"the network has {len(network.outputs)} results: a loss takes one; export it with one")
-    port = network.outputs[0]
+    port = network.result
     last = next((each for each in network.operations if each.o == port.tensor), None)
     is_end = (loss == "classes" and isinstance(last, Softmax)) or (
         loss == "labels" and isinstance(last, Activation) and last.kind == "sigmoid"

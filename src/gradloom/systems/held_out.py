@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
     from gradloom.models.adapters.lora import Learnt
 
-__all__ = ["HeldOutOptions", "Judging", "Parts", "Score", "confusion", "drawn_parts", "held_count", "share_of"]
+__all__ = [
+    "ClassOptions",
+    "HeldOutOptions",
+    "Judging",
+    "Parts",
+    "Score",
+    "confusion",
+    "drawn_parts",
+    "held_count",
+    "share_of",
+]
 
 #: By name.
 Arrays = dict[str, Any]
@@ -128,6 +138,42 @@ class HeldOutOptions(TuneOptions):
             raise ValueError(f"y_train has shape {y.shape}: x_train has shape {x.shape}")
         learnt, held = drawn_parts(len(x), share, self.seed, what)
         return {"x_train": x[learnt], "y_train": y[learnt], "x_test": x[held], "y_test": y[held]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassOptions(HeldOutOptions):
+    """Options of a fine-tune whose answers may be classes."""
+
+    class_weights: str = option(
+        "Weights of classes in the loss: balanced, by how few samples each has; or a number each, with commas between.",
+        "none",
+        metavar="none|balanced|W,W,...",
+    )
+
+    def weights(self, labels: "np.ndarray", classes: int) -> list[float] | None:
+        """Weights of classes; None: all count the same.
+
+        ``balanced``: all classes that there are have the same sum of weights, and samples a mean weight of 1.
+        """
+        import numpy as np
+
+        asked = self.class_weights
+        if asked == "none":
+            return None
+        if asked == "balanced":
+            counts = np.bincount(labels.ravel(), minlength=classes)
+            made: list[float] = (labels.size / (np.count_nonzero(counts) * np.maximum(counts, 1))).tolist()
+            return made
+        try:
+            found = [float(part) for part in asked.split(",")]
+        except ValueError:
+            found = []
+        if len(found) != classes or not all(math.isfinite(each) and each > 0 for each in found):
+            raise ValueError(
+                f"class_weights={asked}: must be none, balanced, or {classes} numbers above 0 with commas between, "
+                f"one a class"
+            )
+        return found
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gradloom.options import Bounds, Options, option
-from gradloom.systems.held_out import HeldOutOptions
+from gradloom.systems.held_out import ClassOptions
 from gradloom.systems.rates import SCHEDULES
 from gradloom.workload import Workload
 
@@ -16,7 +16,7 @@ __all__ = ["InstantOptions", "InstantWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstantOptions(HeldOutOptions):
+class InstantOptions(ClassOptions):
     """Options of every fine-tune by InstantFT."""
 
     model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
@@ -27,11 +27,6 @@ class InstantOptions(HeldOutOptions):
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
     epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
     limit: int | None = option("Number of training samples; the others are judged.", usual="all", bounds=Bounds(1))
-    class_weights: str = option(
-        "Factor of each sample's gradient; balanced: the mean size of a class over the size of its own.",
-        "none",
-        choices=("none", "balanced"),
-    )
     cache: str = option("Format of the forward cache.", "nf4", choices=("nf4", "int8"))
 
     def check(self) -> Self:
@@ -44,14 +39,12 @@ class InstantOptions(HeldOutOptions):
             )
         return self
 
-    def weights(self, labels: "np.ndarray") -> "np.ndarray | None":
-        """Factor of the gradient of each sample with such labels; None: no sample has one."""
+    def factors(self, labels: "np.ndarray", classes: int) -> "np.ndarray | None":
+        """Factor of the gradient of each sample; None: no sample has one."""
         import numpy as np
 
-        if self.class_weights == "none":
-            return None
-        _, places, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-        return (len(labels) / (len(sizes) * sizes))[places]
+        weights = self.weights(labels, classes)
+        return None if weights is None else np.asarray(weights)[labels]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,10 @@ from gradloom.systems.images.workload import ImageOptions
 
 def test_balanced_weights_make_classes_equal_in_sum():
     labels = np.array([3, 0, 0, 5, 0, 3, 0, 0])
-    weights = ImageOptions(class_weights="balanced").weights(labels)
-    np.testing.assert_allclose([weights[labels == label].sum() for label in (0, 3, 5)], 8 / 3)
-    assert ImageOptions().weights(labels) is None
+    factors = ImageOptions(class_weights="balanced").factors(labels, 6)
+    np.testing.assert_allclose([factors[labels == label].sum() for label in (0, 3, 5)], 8 / 3)
+    assert ImageOptions().factors(labels, 6) is None
+    assert ImageOptions(class_weights="1,1,1,4,1,2").factors(labels, 6).tolist() == [4, 1, 1, 2, 1, 4, 1, 1]
 
 
 def test_a_step_has_a_microbatch_of_each_weight():

@@ -8,8 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import gradloom
+from gradloom.systems.held_out import ClassOptions
 from gradloom.systems.networks.data import Samples
-from gradloom.systems.networks.scores import auc, ranked, weights_of
+from gradloom.systems.networks.scores import auc, ranked
 
 ROOT = Path(__file__).parents[3]
 RESNET = str(ROOT / "tests/golden/networks/mlperf_resnet8.onnx")
@@ -43,17 +44,17 @@ def test_samples_rank_where_they_are_of_two_kinds():
 
 def test_balanced_weights_make_classes_count_the_same():
     samples = Samples(np.zeros((8, 1)), np.array([0, 0, 0, 0, 0, 3, 3, 1]))
-    weights = weights_of("balanced", samples, 4)
+    weights = ClassOptions(class_weights="balanced").weights(samples.y, 4)
     sums = [weights[each] * np.sum(samples.y == each) for each in (0, 1, 3)]
     np.testing.assert_allclose(sums, 8 / 3)
-    assert weights_of("1,2,3,0.5", samples, 4) == [1, 2, 3, 0.5]
-    assert weights_of("none", samples, 4) is None
+    assert ClassOptions(class_weights="1,2,3,0.5").weights(samples.y, 4) == [1, 2, 3, 0.5]
+    assert ClassOptions().weights(samples.y, 4) is None
     # As the loss of torch has them: the mean of targets' sums is 1.
     made = samples.wanted("classes", 4, np.arange(8), 0.1, weights)
     assert made.sum(1).mean() == pytest.approx(1, abs=0.1) and made[5].sum() > 2 * made[0].sum()
     for wrong in ("1,2", "1,2,3,0", "1,2,3,x", "1,2,3,nan"):
         with pytest.raises(ValueError, match="must be none, balanced, or 4 numbers above 0"):
-            weights_of(wrong, samples, 4)
+            ClassOptions(class_weights=wrong).weights(samples.y, 4)
 
 
 @pytest.fixture(scope="module")

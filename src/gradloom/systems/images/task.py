@@ -184,7 +184,7 @@ def prepare(job: Job) -> "ImageTask":
         momentum=own["momentum"],
         schedule=own["schedule"],
         seed=options.seed,
-        weights=options.weights(dataset.y_train),
+        weights=options.factors(dataset.y_train, network.classes),
         # Nobody knows in which order somebody's own data lie.
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,

@@ -48,15 +48,15 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
     loss = options.loss or learnt_by or known or "values"
     if learning is None:
         learning = Learning(before_loss(network, loss), ())
-    (port,), end = network.outputs, without_end(network)[1]
-    has_end = before_loss(network, loss).outputs[0].tensor == port.tensor
+    port, end = network.result, without_end(network)[1]
+    has_end = before_loss(network, loss).result.tensor == port.tensor
     before, own = without_end(learning.network)
     learning, x = replace(learning, network=before), samples.x
     prepared = Prepared(learning, loss, precise=precise_of(network, options.precise))
     tell(0, 0, "answering")
     told: Inferred = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
     if options.engine == "float":
-        t = before.outputs[0].tensor
+        t = before.result.tensor
         found = FloatReading(before).forward(x)[t.name].reshape(-1, t.rows, t.features)
     else:
         kept = None if options.adapter is None else frozen_in(Path(options.adapter), learning, loss)

@@ -49,12 +49,10 @@ class Samples:
 
 
 def check_inputs(network: Network) -> tuple[int, ...]:
-    """Shape of a sample; refuses a network with several inputs or results."""
+    """Shape of a sample; refuses a network with several inputs."""
     if len(network.inputs) != 1:
         names = ", ".join(repr(each.name) for each in network.inputs)
         raise ValueError(f"model: has the inputs {names}: data names one; export the network with one input")
-    if len(network.outputs) != 1:
-        raise ValueError(f"model: has {len(network.outputs)} results: targets are of one; export it with one")
     return network.inputs[0].shape
 
 
@@ -111,7 +109,7 @@ def _samples(part: str, x: np.ndarray, y: np.ndarray | None, loss: str, network:
     Beside values, integers (n) are 1 for anomalies: samples that it is not to give back.
     """
     before_loss(network, loss)
-    (port,), name = network.outputs, f"y{part}"
+    port, name = network.result, f"y{part}"
     if loss == "classes" and port.tensor.rows > 1:
         raise ValueError(
             f"loss=classes: the network makes {list(port.shape)}, classes are of one row; take loss=labels, or values"
@@ -132,7 +130,7 @@ def _samples(part: str, x: np.ndarray, y: np.ndarray | None, loss: str, network:
 
 
 def _classes(network: Network) -> int:
-    return network.outputs[0].tensor.features
+    return network.result.tensor.features
 
 
 def _pictured(shape: tuple[int, ...], path: Path) -> None:
@@ -204,7 +202,7 @@ def load_judged(
     if y is None:
         return Samples(x, np.empty((len(x), 0))), None
     known = loss_of(loss, y)
-    features = network.outputs[0].tensor.features
-    if loss is None and known == "classes" and network.outputs[0].shape == network.inputs[0].shape and features > 2:
+    features = network.result.tensor.features
+    if loss is None and known == "classes" and network.result.shape == network.inputs[0].shape and features > 2:
         raise ValueError("loss: must be given, the network gives back what it takes: y may be classes, or tell values'")
     return _samples("", x, y, known, network), known

@@ -9,30 +9,7 @@ from gradloom.systems.held_out import Score
 
 from .data import Samples
 
-__all__ = ["auc", "ranked", "scored", "weights_of"]
-
-
-def weights_of(asked: str, samples: Samples, classes: int) -> list[float] | None:
-    """Weights of classes as a user asks for them; None: all count the same.
-
-    ``balanced``: all classes that there are have the same sum of weights, and samples a mean weight of 1.
-    """
-    if asked == "none":
-        return None
-    if asked == "balanced":
-        counts = np.bincount(samples.y, minlength=classes)
-        made: list[float] = (len(samples) / (np.count_nonzero(counts) * np.maximum(counts, 1))).tolist()
-        return made
-    try:
-        found = [float(part) for part in asked.split(",")]
-    except ValueError:
-        found = []
-    if len(found) != classes or not all(np.isfinite(each) and each > 0 for each in found):
-        raise ValueError(
-            f"class_weights={asked}: must be none, balanced, or {classes} numbers above 0 with commas between, "
-            f"one a class"
-        )
-    return found
+__all__ = ["auc", "ranked", "scored"]
 
 
 def auc(values: np.ndarray, positive: np.ndarray) -> float:

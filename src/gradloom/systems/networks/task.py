@@ -29,7 +29,7 @@ from .program.prepared import TAPS, TARGETS, Prepared, learning_of, precise_of, 
 from .program.programs import Programs, runs
 from .program.steps import Steps
 from .program.trunk import Trunk
-from .scores import scored, weights_of
+from .scores import scored
 from .workload import NetworkOptions, NetworkWorkload
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def prepare(job: Job) -> "NetworkTask":
     for name in ("smoothing", "class_weights"):
         if loss != "classes" and (value := getattr(asked, name)) not in (0, "none"):
             raise ValueError(f"{name}={value}: must be left out with loss={loss}, it is of classes")
-    weights = weights_of(asked.class_weights, learn, learning.network.outputs[0].tensor.features)
+    weights = asked.weights(learn.y, learning.network.result.tensor.features)
     options = replace(
         asked,
         loss=loss,
@@ -143,7 +143,7 @@ class NetworkTask(SteppedTask):
     @cached_property
     def features(self) -> int:
         """Of the result."""
-        return self.prepared.learning.network.outputs[0].tensor.features
+        return self.prepared.learning.network.result.tensor.features
 
     def _wanted(self, rows: np.ndarray) -> np.ndarray:
         return self.learn.wanted(self.prepared.loss, self.features, rows, self.options.smoothing, self.weights)
@@ -230,7 +230,7 @@ class NetworkTask(SteppedTask):
         learning, values = self.prepared.learning, self.kept_as(learnt)
         network = learning.network
         taught = replace(learning, network=network.with_operations(network.operations, {**network.values, **values}))
-        t = taught.network.outputs[0].tensor
+        t = taught.network.result.tensor
         if self.exact:
             training = Training(taught, self.prepared.loss, AdamW(0.0))
             found = self._passes(training.prepare, training.logits)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from gradloom.options import Bounds, option
 from gradloom.plugins import Homes
-from gradloom.systems.held_out import HeldOutOptions
+from gradloom.systems.held_out import ClassOptions
 from gradloom.workload import Workload
 
 __all__ = ["NetworkOptions", "NetworkWorkload"]
@@ -28,7 +28,7 @@ PRECISE = "Layers whose products take two codes of 8 bits: ends, the first and t
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(HeldOutOptions):
+class NetworkOptions(ClassOptions):
     """Options of a fine-tune of a network."""
 
     engine: str = option(
@@ -62,11 +62,6 @@ class NetworkOptions(HeldOutOptions):
     )
     loss: str | None = option(
         LOSS, usual="classes of integers, values of real numbers", choices=("classes", "labels", "values")
-    )
-    class_weights: str = option(
-        "Weights of classes in the loss: balanced, by how few samples each has; or a number each, with commas between.",
-        "none",
-        metavar="none|balanced|W,W,...",
     )
     smoothing: float = option(
         "Share of the target that all classes have in equal parts.", 0.0, bounds=Bounds(0, 1, open_high=True)

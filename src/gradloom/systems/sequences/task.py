@@ -150,7 +150,7 @@ def prepare(job: Job) -> "SequenceTask":
         momentum=own["momentum"],
         schedule=own["schedule"],
         seed=options.seed,
-        weights=options.weights(ready.data.y_train),
+        weights=options.factors(ready.data.y_train, ready.network.classes),
     )
     return SequenceTask(job, options, ready, settings)
 
