@@ -13,8 +13,8 @@ import sys
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.engines.array.control.passes import BEATS, LEVELS
 from gradloom.rtl.engines.array.feet import Hidden
-from gradloom.rtl.engines.array.latencies import EDGE
 from gradloom.rtl.engines.array.operands.lane import AdapterLanes
+from gradloom.rtl.engines.array.parameters import EDGE
 from gradloom.rtl.engines.head.engine import Head
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.systolic.systolic import SystolicArray

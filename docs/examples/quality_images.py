@@ -20,14 +20,8 @@ from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.images.mathematics import (
-    FloatCache,
-    accuracy,
-    adapter_logits,
-    cached_value,
-    cross_entropy,
-    train_adapters,
-)
+from gradloom.systems.held_out import accuracy, cross_entropy
+from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cached_value, train_adapters
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
 from gradloom.systems.images.program.schedule import initial_adapters

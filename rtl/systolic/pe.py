@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from .. import latencies
 from ..formats.pair import Pair
-from . import latencies
 from .primitive import pe_primitive
 
 __all__ = ["Precision", "tag_layout", "WSUM", "HOLD", "ACCUMULATE", "RESTART", "DRAIN", "PE"]

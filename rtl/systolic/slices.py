@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .latencies import ACCUMULATE, MULTIPLY_ADD
+from ..latencies import ACCUMULATE, MULTIPLY_ADD
 from .primitive import accumulate_primitive, add_primitive, multiply_add_primitive
 
 __all__ = ["Accumulate", "Add", "MultiplyAdd"]

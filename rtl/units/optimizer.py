@@ -11,7 +11,7 @@ from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.systolic.slices import MultiplyAdd
 
-from ..systolic.latencies import OPTIMIZER
+from ..latencies import OPTIMIZER
 
 __all__ = [
     "LANE_CONFIG",

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.formats.fixed import Fixed
 
-from ..systolic.latencies import POST
+from ..latencies import POST
 
 __all__ = ["PostProcess"]
 

@@ -146,7 +146,7 @@ def _modes(_: Parameters, arrays: Arrays) -> Sequence[Arrays]:
 def _window(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan:
     import dataclasses
 
-    from gradloom.rtl.units.window_run import WindowRun
+    from gradloom.rtl.window_run import WindowRun
 
     from ..reference.array import windows
 

@@ -9,12 +9,12 @@ from functools import cache
 import numpy as np
 
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
-from gradloom.rtl.engines.array.latencies import EDGE, HIDDEN, LANES
+from gradloom.rtl.engines.array.parameters import EDGE, HIDDEN, LANES
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
+from gradloom.rtl.latencies import PE, POST, WINDOW, WINDOW_SETUP
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import ARRAY
-from gradloom.rtl.systolic.latencies import PE, POST, WINDOW, WINDOW_SETUP
-from gradloom.rtl.units.window_run import WindowRun
+from gradloom.rtl.window_run import WindowRun
 
 from .encode import BLOCK, LEVELS, Encoder
 from .shell.bus import TransferTime

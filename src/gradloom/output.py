@@ -25,6 +25,7 @@ __all__ = [
     "marked",
     "room",
     "size_of",
+    "some",
     "staged",
     "staged_file",
 ]
@@ -279,6 +280,11 @@ def staged(directory: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterato
                     _remove(target / entry)
             for entry in [*entries, MARKER]:
                 os.replace(stage / entry, target / entry)
+
+
+def some(count: int, what: str) -> str:
+    """``count`` and ``what``, which gets an s unless there is one of it."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 @contextlib.contextmanager

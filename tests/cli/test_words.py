@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.words import some
+from gradloom.output import some
 
 
 @pytest.mark.parametrize("count, words", [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1234, "1,234 steps")])

@@ -17,7 +17,7 @@ from amaranth.lib import data
 from ...hierarchy import place
 from ...stream.delay import delay
 from .feet import Accumulate, DrainToken, Hidden, SumsToken
-from .latencies import EDGE
+from .parameters import EDGE
 
 __all__ = ["drain_sums"]
 

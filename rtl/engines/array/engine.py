@@ -13,10 +13,10 @@ from .control.dispatch import dispatch
 from .control.parts import place_parts
 from .drain import drain_sums
 from .feet import HiddenWords
-from .latencies import EDGE
 from .operands.columns import feed_columns
 from .operands.pixels import feed_convolution
 from .operands.rows import feed_rows, peek
+from .parameters import EDGE
 from .writes import writes
 
 __all__ = ["ArrayEngine", "EDGE"]

@@ -13,7 +13,7 @@ from ...hierarchy import place
 from ...stream.delay import delay
 from ...systolic.slices import Add
 from ...units.post import PostProcess
-from .latencies import HIDDEN
+from .parameters import HIDDEN
 
 __all__ = [
     "bias_format",

@@ -3,10 +3,20 @@
 from dataclasses import dataclass
 
 from ...formats.images import DECODED, PARAMETER, VELOCITY
+from ...latencies import OPTIMIZER
 from ...shell.parameters import Resources, parameter
 from ..encode.parameters import EncodeParameters
 
-__all__ = ["ArrayParameters"]
+__all__ = ["EDGE", "FEEDER", "HIDDEN", "LANES", "ArrayParameters"]
+
+#: Latency of :class:`~.operands.feeder.RowFeeder`, in cycles.
+FEEDER = 6
+#: From a row's operands to the array's edge.
+EDGE = 1 + FEEDER
+#: Of :class:`~.feet.Hidden`.
+HIDDEN = 4
+#: From a gradient to the new word in memory, of :class:`~.operands.lane.AdapterLanes`.
+LANES = 2 + OPTIMIZER + 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from amaranth.hdl import Mux
 
 from ...formats.cell import Quantizers
+from ...latencies import MULTIPLY_ADD
 from ...stream.delay import delay, registered
-from ...systolic.latencies import MULTIPLY_ADD
 from .stages import CENTRED_STAGE
 
 __all__ = ["GruStages"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...systolic.latencies import ACCUMULATE, MULTIPLY_ADD
+from ...latencies import ACCUMULATE, MULTIPLY_ADD
 from .parameters import CellParameters
 
 __all__ = [

@@ -7,8 +7,8 @@ from amaranth.lib import data, memory
 
 from ...formats.cell import CODE, Quantizers, TapArgument
 from ...hierarchy import place
+from ...latencies import MULTIPLY_ADD
 from ...stream.delay import delay
-from ...systolic.latencies import MULTIPLY_ADD
 from ..ports import give, send
 from .gru import GruStages
 from .requantize import MultiplyShift

@@ -4,8 +4,8 @@ from amaranth.hdl import Module, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...systolic.latencies import WINDOW, WINDOW_SETUP
-from ..window_run import WindowRun
+from ...latencies import WINDOW, WINDOW_SETUP
+from ...window_run import WindowRun
 from .counts import count_run
 from .prepare import derived_layout, prepare_run
 from .taps import make_windows

@@ -15,12 +15,12 @@ from gradloom.models.adapters.language.methods import METHODS as KNOWN
 from gradloom.models.adapters.language.vectors import fresh_vectors
 from gradloom.models.adapters.lora import Learnt, fresh_lora
 from gradloom.models.language import LanguageModel
+from gradloom.output import some
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.card.layout import Shape
 from gradloom.systems.text.costs.fit import Misfit, machine_misfits
 from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.program.packed import STORES
-from gradloom.words import some
 
 __all__ = ["METHODS", "Candidate", "Choice", "candidates", "first_layers"]
 

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.pictures import load_dataset
+from gradloom.output import some
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
-from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cross_entropy, train_adapters
+from gradloom.systems.held_out import cross_entropy
+from gradloom.systems.images.mathematics import FloatCache, adapter_logits, train_adapters
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
 from gradloom.systems.images.program.schedule import initial_adapters
@@ -26,7 +28,6 @@ from gradloom.systems.images.task import check_shape, network_of
 from gradloom.systems.images.workload import ImageWorkload
 from gradloom.systems.job import digest
 from gradloom.systems.results import Alternative, ChosenFacts
-from gradloom.words import some
 from gradloom.workload import Progress
 
 from .budgets import shortfalls

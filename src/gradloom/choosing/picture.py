@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradloom.words import some
+from gradloom.output import some
 
 __all__ = ["plot_choice"]
 

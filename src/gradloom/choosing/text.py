@@ -11,6 +11,7 @@ from functools import partial
 from gradloom.firmware.steps import MAX_STEPS
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import open_tokenizer
+from gradloom.output import some
 from gradloom.sim.run.threads import threads
 from gradloom.sim.run.workers import processes
 from gradloom.sweeping.run import cores
@@ -21,7 +22,6 @@ from gradloom.systems.text.costs.fit import DoesNotFit, machine_misfits, refuse
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.descent import build_quickest
 from gradloom.systems.text.requests import TextChoice
-from gradloom.words import some
 from gradloom.workload import Progress
 
 from .budgets import shortfalls

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gradloom.models.files.language.tokenizer import Tokenizer
 from gradloom.models.files.texts import read_text
-from gradloom.words import some
+from gradloom.output import some
 
 __all__ = ["Split", "split"]
 

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gradloom.words import some
+from gradloom.output import some
 
 __all__ = ["PARTS", "classes_in", "files_in", "in_turn", "inside", "parts_of"]
 

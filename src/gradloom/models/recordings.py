@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.options import check_request
-from gradloom.words import some
+from gradloom.output import some
 
 from .class_folders import PARTS, classes_in, files_in, in_turn, inside, parts_of
 from .sound import Sound, read_wav

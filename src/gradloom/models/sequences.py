@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.words import some
+from gradloom.output import some
 
 from .class_folders import PARTS
 from .files.archive import read_labelled

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gradloom.output import some
 from gradloom.systems.plots import GREY, INK, LINE, SOFT, save
-from gradloom.words import some
 
 from .run import pareto
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gradloom.options import Bounds, TuneOptions, option
-from gradloom.words import some
+from gradloom.output import some
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,10 @@ __all__ = [
     "Judging",
     "Parts",
     "Score",
+    "accuracy",
+    "class_scores",
     "confusion",
+    "cross_entropy",
     "drawn_parts",
     "held_count",
     "share_of",
@@ -28,6 +31,8 @@ __all__ = [
 
 #: By name.
 Arrays = dict[str, Any]
+#: ``loss``, mean of what is held out; ``accuracy`` where answers are right or wrong, ``auc`` where they rank.
+Score = Mapping[str, float]
 #: Its stream of random numbers is its own.
 _HELD = 0x4E1D
 #: Classes of a network whose confusion is told.
@@ -64,6 +69,33 @@ def drawn_parts(count: int, share: float, seed: int, what: str) -> "tuple[np.nda
     held = held_count(count, share, what)
     drawn = np.argsort(np.random.PCG64([seed, _HELD]).random_raw(count), kind="stable")
     return np.sort(drawn[held:]), np.sort(drawn[:held])
+
+
+def cross_entropy(logits: "np.ndarray", labels: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
+    """``(loss [n], softmax - onehot [n, classes])`` of samples.
+
+    It is every sample's loss and its gradient to the logits.
+    """
+    import numpy as np
+
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    exp = np.exp(shifted)
+    total = exp.sum(axis=1, keepdims=True)
+    rows = np.arange(len(labels))
+    loss = np.log(total[:, 0]) - shifted[rows, labels]
+    d = exp / total
+    d[rows, labels] -= 1
+    return loss, d
+
+
+def accuracy(logits: "np.ndarray", labels: "np.ndarray") -> float:
+    """Fraction whose largest logit is the label's."""
+    return float((logits.argmax(axis=1) == labels).mean())
+
+
+def class_scores(logits: "np.ndarray", labels: "np.ndarray") -> Score:
+    """Mean cross-entropy of logits, and the share that is right."""
+    return {"loss": float(cross_entropy(logits, labels)[0].mean()), "accuracy": accuracy(logits, labels)}
 
 
 def confusion(before: "np.ndarray", after: "np.ndarray", labels: "np.ndarray") -> dict[str, list[list[int]]]:
@@ -185,10 +217,6 @@ class Parts:
     def taking(self, parts: "Mapping[str, np.ndarray]") -> "Parts":
         """The same with other values."""
         return Parts(dict(parts))
-
-
-#: ``loss``, mean of what is held out; ``accuracy`` where answers are right or wrong, ``auc`` where they rank.
-Score = Mapping[str, float]
 
 
 @dataclass(kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from gradloom.words import some
+from gradloom.output import some
 
 __all__ = ["MOST_CLIPPED", "UNITS", "Verdict", "units", "units_table", "verdict"]
 

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gradloom.words import some
+from gradloom.output import some
 
 __all__ = ["GREY", "INK", "LINE", "SOFT", "plot_loss", "plot_steps", "save"]
 

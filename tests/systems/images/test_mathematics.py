@@ -9,12 +9,12 @@ from scipy.signal import correlate
 from gradloom.models.datasets import Dataset, default_split
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.models.onnx_import import load_pretrained
+from gradloom.systems.held_out import cross_entropy
 from gradloom.systems.images.mathematics import (
     NF4_LEVELS,
     FloatCache,
     adapter_logits,
     cached_value,
-    cross_entropy,
     evaluate_float,
     finetune_float,
     forward,

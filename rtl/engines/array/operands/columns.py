@@ -22,7 +22,7 @@ from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.units.optimizer import lane_config
 
-from ..latencies import EDGE
+from ..parameters import EDGE
 from .lane import AdapterLanes
 
 __all__ = ["feed_columns"]

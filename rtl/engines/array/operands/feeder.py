@@ -10,7 +10,7 @@ from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.units.decoder import RowDecoder
 
-from ..latencies import FEEDER
+from ..parameters import FEEDER
 
 __all__ = ["RowControl", "RowFeeder", "WORD_CODES"]
 

@@ -10,7 +10,7 @@ from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.units.optimizer import LANE_CONFIG, NORM, OptimizerLane
 
-from ..latencies import LANES
+from ..parameters import LANES
 
 __all__ = ["AdapterLanes"]
 

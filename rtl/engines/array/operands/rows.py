@@ -24,7 +24,7 @@ from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.systolic.pe import tag_layout
 
 from ..control.passes import LEVELS
-from ..latencies import EDGE
+from ..parameters import EDGE
 from .feeder import RowControl, RowFeeder
 
 __all__ = ["feed_rows", "peek"]

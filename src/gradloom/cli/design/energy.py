@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, overload
 import typer
 
 from gradloom.options import check_request
+from gradloom.output import some
 from gradloom.preset import Preset, find_preset
 from gradloom.rtl.catalog import parse_settings
-from gradloom.words import some
 
 from ..app import app
 from ..arguments import Json, Settings, usual_option

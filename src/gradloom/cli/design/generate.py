@@ -20,11 +20,11 @@ import typer
 from gradloom import __version__
 from gradloom.json_file import json_text, read_json
 from gradloom.options import check_request, given
+from gradloom.output import some
 from gradloom.rtl.catalog import KNOWN as UNITS
 from gradloom.rtl.catalog import Unit, find_unit
 from gradloom.rtl.emit.names import module_name
 from gradloom.rtl.shell import registers
-from gradloom.words import some
 
 from ..app import app
 from ..arguments import Json, Settings, TrustedKey, usual_option

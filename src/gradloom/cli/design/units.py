@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradloom.options import check_request
+from gradloom.output import some
 from gradloom.rtl.catalog import find_unit, parse_settings
-from gradloom.words import some
 
 from ..app import app
 from ..arguments import Json, Settings, usual_option

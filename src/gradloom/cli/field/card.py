@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from gradloom.options import check_request
+from gradloom.output import some
 from gradloom.systems.asked import asked_for
 from gradloom.systems.request import keyworded, tuned
-from gradloom.words import some
 
 from ..app import app
 from ..arguments import Baud, Json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 import typer
 
 from gradloom.options import check_request
-from gradloom.words import some
+from gradloom.output import some
 
 from ..app import app
 from ..arguments import Json, usual_option

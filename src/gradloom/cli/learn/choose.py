@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradloom.output import some
 from gradloom.systems.asked import asked_for
 from gradloom.systems.request import answered
-from gradloom.words import some
 
 from ..app import app
 from ..faces import face, more

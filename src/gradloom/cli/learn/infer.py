@@ -4,9 +4,9 @@ import sys
 from collections import Counter
 from typing import Any
 
+from gradloom.output import some
 from gradloom.systems.asked import asked_for, learnt_by
 from gradloom.systems.request import answered, options_of
-from gradloom.words import some
 
 from ..app import app
 from ..faces import face, more

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gradloom.output import some
 from gradloom.systems.asked import asked_for
 from gradloom.systems.request import answered
-from gradloom.words import some
 
 from ..app import app
 from ..faces import face, more

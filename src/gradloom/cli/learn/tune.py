@@ -6,9 +6,9 @@ from typing import Any
 
 import typer
 
+from gradloom.output import some
 from gradloom.systems.asked import asked_for
 from gradloom.systems.request import tuned
-from gradloom.words import some
 
 from ..app import app
 from ..faces import FOLDER, face, more

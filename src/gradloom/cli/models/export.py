@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.output import some
 from gradloom.systems.results import Exported
-from gradloom.words import some
 
 from ..app import app
 from ..arguments import Json, usual_option

@@ -6,7 +6,7 @@ from typing import Annotated, TypedDict
 
 import typer
 
-from gradloom.words import some
+from gradloom.output import some
 
 from ..app import app
 from ..arguments import Json

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.words import some
+from gradloom.output import some
 
 from ..files.keys import shown
 from ..language import PROJECTIONS, LanguageLinear, LanguageModel

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.words import some
+from gradloom.output import some
 
 from ..network import Network
 

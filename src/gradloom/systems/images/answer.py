@@ -18,6 +18,7 @@ from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.alone import tuner_at
 from gradloom.systems.asked import Asked
+from gradloom.systems.held_out import Score, class_scores
 from gradloom.systems.job import AloneHost
 from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
@@ -115,18 +116,16 @@ def _by_rtl(
     return by_machine(lowered, words, a, b, tell=tell, host=host, files=files)
 
 
-def score_of(logits: np.ndarray, labels: np.ndarray | None, held_out: Path) -> dict[str, float]:
+def score_of(logits: np.ndarray, labels: np.ndarray | None, held_out: Path) -> Score:
     """Mean cross-entropy of logits, and the share that is right."""
-    from .mathematics import accuracy, cross_entropy
-
     if labels is None:
         raise ValueError(f"held_out={held_out}: has no labels to judge by")
-    return {"loss": float(cross_entropy(logits, labels)[0].mean()), "accuracy": accuracy(logits, labels)}
+    return class_scores(logits, labels)
 
 
 def judge(
     preset: Preset, adapter: Path, run: Path, held_out: Path, metrics: Mapping[str, Any], model: Path | str | None
-) -> dict[str, float]:
+) -> Score:
     """Score of an adapter beside the network of a fine-tune in ``run``, in floating point."""
     from .mathematics import FloatCache, adapter_logits
 

@@ -20,8 +20,9 @@ import numpy as np
 from gradloom.models.datasets import Dataset, default_split
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
+from gradloom.systems.held_out import accuracy, cross_entropy
 
-from .mathematics import accuracy, cross_entropy, finetune_float, windows
+from .mathematics import finetune_float, windows
 from .program.schedule import batches, epoch_order, initial_adapters
 
 __all__ = ["METHODS", "Work", "BaselineRow", "work", "compare", "table"]

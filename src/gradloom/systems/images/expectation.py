@@ -11,6 +11,7 @@ import numpy as np
 
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
+from gradloom.output import some
 from gradloom.program.assembler import Instruction
 from gradloom.program.memory import BLOCK
 from gradloom.rtl.machines.configs.images import ImageConfig
@@ -20,7 +21,6 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
 from gradloom.systems.results import Planned, PlannedWork
-from gradloom.words import some
 from gradloom.workload import Progress
 
 from .program.digits import digits_plan

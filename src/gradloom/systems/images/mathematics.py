@@ -15,6 +15,7 @@ from gradloom.models.adapters.peft_files import representable
 from gradloom.models.datasets import Dataset
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.program.operations import Reading
+from gradloom.systems.held_out import accuracy, cross_entropy
 from gradloom.systems.rates import Schedule
 
 from .operations import Convolve, Descent, Encode, Loss, Product, Record, descents, frozen, judged
@@ -30,13 +31,11 @@ __all__ = [
     "forward",
     "FloatCache",
     "adapter_logits",
-    "cross_entropy",
     "loss_and_gradients",
     "FloatResult",
     "train_adapters",
     "finetune_float",
     "evaluate_float",
-    "accuracy",
 ]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -252,21 +251,6 @@ def adapter_logits(adapters: Adapters, taps: Sequence[np.ndarray], base: np.ndar
     return sum(((x @ a.T) @ b.T for (a, b), x in zip(adapters, taps)), start=base)
 
 
-def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``(loss [n], softmax - onehot [n, classes])`` of samples.
-
-    It is every sample's loss and its gradient to the logits.
-    """
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    exp = np.exp(shifted)
-    total = exp.sum(axis=1, keepdims=True)
-    rows = np.arange(len(labels))
-    loss = np.log(total[:, 0]) - shifted[rows, labels]
-    d = exp / total
-    d[rows, labels] -= 1
-    return loss, d
-
-
 class _Learning(Reading):
     """Batches of a fine-tune.
 
@@ -410,11 +394,6 @@ def train_adapters(
             if after(len(losses), float(loss), list(zip(learnt[::2], learnt[1::2]))):
                 break
     return losses, list(zip(learnt[::2], learnt[1::2]))
-
-
-def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Fraction whose largest logit is the label's."""
-    return float((logits.argmax(axis=1) == labels).mean())
 
 
 def evaluate_float(

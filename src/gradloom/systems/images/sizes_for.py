@@ -7,9 +7,9 @@ from typing import Any
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.models.pictures import load_dataset
+from gradloom.output import some
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.asked import Asked
-from gradloom.words import some
 
 from .program.lowering import MAX_RANK, lower
 from .program.sizes import SizeError

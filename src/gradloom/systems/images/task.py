@@ -17,7 +17,7 @@ from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.systems.held_out import Parts, Score, confusion
+from gradloom.systems.held_out import Parts, Score, class_scores, confusion
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import AloneHost, Job, model_of_run
 from gradloom.systems.task import Judged, Outcome, Task
@@ -277,10 +277,7 @@ class ImageTask(Task):
 
     def score(self, adapters: Mapping[Any, "Learnt"]) -> Score:
         """Mean cross-entropy and share of right answers of the samples to judge by."""
-        from .mathematics import accuracy, cross_entropy
-
-        found, labels = self.scored(adapters), self.dataset.y_test
-        return {"loss": float(cross_entropy(found, labels)[0].mean()), "accuracy": accuracy(found, labels)}
+        return class_scores(self.scored(adapters), self.dataset.y_test)
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""

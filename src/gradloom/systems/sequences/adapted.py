@@ -15,6 +15,7 @@ from gradloom.models.sequences import check_sequences, fold_of, spar_model, spar
 from gradloom.output import check_file, staged_file
 from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
+from gradloom.systems.held_out import Score
 from gradloom.systems.images.answer import reference_logits, score_of
 from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cached_value
 from gradloom.systems.job import model_of_run
@@ -70,7 +71,7 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> Inferred:
 
 def judge(
     preset: Preset, adapter: Path, run: Path, held_out: Path, metrics: Mapping[str, Any], model: Path | str | None
-) -> dict[str, float]:
+) -> Score:
     """Score of an adapter beside the network of a fine-tune in ``run``, in floating point."""
     shifts, person, request = learnt_taps(run)
     named = model_of_run(run, model)

@@ -17,10 +17,9 @@ from gradloom.models.recurrent.lstm import Gate, LstmCell
 from gradloom.models.recurrent.network import Cell, RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import check_sequences, taken
-from gradloom.output import check_file, staged_file
+from gradloom.output import check_file, some, staged_file
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.results import Inferred
-from gradloom.words import some
 
 __all__ = ["CellRun", "check_fits", "infer_sequences", "real_front", "real_layers", "real_states", "sequences_of"]
 

@@ -9,6 +9,7 @@ import numpy as np
 from gradloom.boards import find as find_board
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.options import check_request
+from gradloom.output import some
 from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.builds.designs import Design
@@ -19,7 +20,6 @@ from gradloom.systems.alone import tuner_at
 from gradloom.systems.asked import Asked
 from gradloom.systems.job import AloneHost
 from gradloom.systems.results import Inferred
-from gradloom.words import some
 from gradloom.workload import Progress
 
 from .alone import run_alone

@@ -9,6 +9,7 @@ import numpy as np
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.taps import TapSums, tap_network
 from gradloom.models.sequences import check_sequences
+from gradloom.output import some
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.shell.engines import CONTROL
@@ -17,7 +18,6 @@ from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.machine import Machine, check_runs
 from gradloom.sim.time.forecast import forecast
-from gradloom.words import some
 
 from ..images.integers import compared_words, fill_cache, fine_tune, logits, mean_losses, records
 from ..images.program.lowering import lower

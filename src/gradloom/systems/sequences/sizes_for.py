@@ -12,10 +12,10 @@ from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.recurrent.taps import QUARTERS, TapSums, parts_of, tap_network
 from gradloom.models.sequences import load_sequences
+from gradloom.output import some
 from gradloom.preset import Preset
 from gradloom.systems.asked import Asked
 from gradloom.systems.images.sizes_for import choose as choose_learning
-from gradloom.words import some
 
 from .program.image import CellImage
 from .program.room import RoomError

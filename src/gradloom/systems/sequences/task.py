@@ -29,6 +29,7 @@ from gradloom.models.sequences import (
     taken,
 )
 from gradloom.options import check_request
+from gradloom.output import some
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
@@ -37,7 +38,6 @@ from gradloom.systems.images.program.program import Settings
 from gradloom.systems.images.task import ImageTask
 from gradloom.systems.job import Job
 from gradloom.systems.task import Outcome
-from gradloom.words import some
 from gradloom.workload import Progress
 
 from .answer import check_fits, real_front, real_layers, sequences_of

@@ -10,8 +10,8 @@ from gradloom.models.files.language.tokenizer import Tokenizer
 from gradloom.models.files.texts import read_text
 from gradloom.models.texts.reader import ExampleCounts, Texts, has_records, read_records
 from gradloom.models.texts.template import open_texts
+from gradloom.output import some
 from gradloom.systems.held_out import held_count, share_of
-from gradloom.words import some
 from gradloom.workload import Progress, silent
 
 from .costs.fit import MIN_SEQ

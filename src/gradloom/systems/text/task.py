@@ -16,13 +16,13 @@ from gradloom.models.adapters.lora import Adapter, Learnt, single
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import Tokenizer, open_tokenizer
 from gradloom.models.texts.example import targets_of
+from gradloom.output import some
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.program.descent import Lion as MachineLion
 from gradloom.systems.driver import repeatable
 from gradloom.systems.held_out import Judging, Score
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
-from gradloom.words import some
 
 from ..rates import Schedule
 from .base import check_base, digest

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.words import some
+from gradloom.output import some
 
 from ...files.keys import shown
 from ...language import LanguageModel

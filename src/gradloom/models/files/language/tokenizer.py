@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradloom.words import some
+from gradloom.output import some
 
 from ..keys import ANY, check_keys
 from ..kinds import what_is

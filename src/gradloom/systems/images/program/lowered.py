@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.models.network import Network
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.rtl.units.window_run import WindowRun
+from gradloom.rtl.window_run import WindowRun
 
 __all__ = ["BEAT", "BLOCK", "Lowered", "LoweredConv", "LoweredDense", "Tap", "head_words", "parameters", "words16"]
 

@@ -8,7 +8,7 @@ from gradloom.rtl.engines.array.commands import RECORD_ARG, ConvolveOperands
 from gradloom.rtl.engines.encode.commands import EncodeOperands
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.rtl.units.window_run import WindowRun
+from gradloom.rtl.window_run import WindowRun
 
 from .lowered import BLOCK, Lowered, LoweredConv, LoweredDense, Tap
 from .sizes import Needs, SizeError

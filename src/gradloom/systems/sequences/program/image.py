@@ -11,10 +11,10 @@ from gradloom.models.recurrent.coding import Coding
 from gradloom.models.recurrent.front import Conv, IntegerConv
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.taps import own_samples, tap_channels
+from gradloom.output import some
 from gradloom.rtl.engines.cell.parameters import SUM_GROUPS, CellParameters
 from gradloom.rtl.formats.cell import CODES_A_BEAT, TAP_QUARTERS, TAP_WORD
 from gradloom.rtl.formats.gates import GATES
-from gradloom.words import some
 
 from .layers import Layer
 from .room import Room

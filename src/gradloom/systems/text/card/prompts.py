@@ -9,8 +9,8 @@ from gradloom.boards.links.cards import SerialCard
 from gradloom.boards.links.monitor import BAUD, open_port
 from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import BLOCK, NOTE, read_header, read_section, section_of
+from gradloom.output import some
 from gradloom.systems.results import Inferred
-from gradloom.words import some
 
 from .answers import CONTEXT, RESIDENT
 

@@ -7,7 +7,7 @@ __all__ = ["WindowRun"]
 
 @dataclass(frozen=True, kw_only=True)
 class WindowRun:
-    """Configuration of one run of a :class:`~.window.WindowGenerator`.
+    """Configuration of one run of a :class:`~.units.window.window.WindowGenerator`.
 
     Its properties are the sizes that follow.
 
