@@ -8,7 +8,6 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from amaranth.hdl import Value
 from amaranth.lib import wiring
@@ -64,7 +63,7 @@ class Emission:
                 path.write_text(text, encoding="utf-8", newline="\n")
 
     @property
-    def port_list(self) -> list[dict[str, Any]]:
+    def port_list(self) -> list[dict[str, str | int]]:
         """Ports as plain values, for JSON."""
         return [dataclasses.asdict(port) for port in self.ports]
 

@@ -47,7 +47,7 @@ __all__ = [
 ENGINE: Any = QuickEngine
 
 
-def pressures(hold: int) -> tuple[dict[str, Any], ...]:
+def pressures(hold: int) -> tuple[dict[str, float], ...]:
     """Options of a run, for ``pytest.mark.parametrize``.
 
     They are none; random stalls; random stalls and long holds.

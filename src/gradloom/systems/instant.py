@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 
-from gradloom.options import Bounds, Options, option
+from gradloom.options import Bounds, option
 from gradloom.systems.held_out import ClassOptions
 from gradloom.systems.rates import SCHEDULES
 from gradloom.workload import Workload
@@ -12,7 +12,7 @@ from gradloom.workload import Workload
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["InstantOptions", "InstantWorkload"]
+__all__ = ["InstantOptions", "InstantSettled", "InstantWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,17 @@ class InstantOptions(ClassOptions):
         return None if weights is None else np.asarray(weights)[labels]
 
 
+class InstantSettled(TypedDict):
+    """How a fine-tune learns."""
+
+    rank: int
+    lr: float
+    momentum: float
+    schedule: str
+    batch: int
+    epochs: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class InstantWorkload(Workload):
     """A fine-tune on the machine with the engines array, head and encode.
@@ -72,12 +83,16 @@ class InstantWorkload(Workload):
     batch: int
     epochs: int
 
-    def settled(self, asked: Options) -> dict[str, Any]:
+    def settled(self, asked: InstantOptions) -> InstantSettled:
         """Rank, lr, momentum, schedule, batch and epochs as asked, or as usual."""
-        return {
-            name: getattr(self if getattr(asked, name) is None else asked, name)
-            for name in ("rank", "lr", "momentum", "schedule", "batch", "epochs")
-        }
+        return InstantSettled(
+            rank=self.rank if asked.rank is None else asked.rank,
+            lr=self.lr if asked.lr is None else asked.lr,
+            momentum=self.momentum if asked.momentum is None else asked.momentum,
+            schedule=self.schedule if asked.schedule is None else asked.schedule,
+            batch=self.batch if asked.batch is None else asked.batch,
+            epochs=self.epochs if asked.epochs is None else asked.epochs,
+        )
 
     def mesh(self, config: Any) -> tuple[int, int]:
         """See :class:`Workload`."""
