@@ -130,6 +130,7 @@ def finetune(
     scale: float | None = None,
     loss: str | None = None,
     smoothing: float | None = None,
+    precise: str | None = None,
 ) -> Tuned: ...
 
 def infer(
@@ -162,6 +163,7 @@ def infer(
     seed: int | None = None,
     scale: float | None = None,
     loss: str | None = None,
+    precise: str | None = None,
     batch: int | None = None,
 ) -> Inferred: ...
 
@@ -189,4 +191,5 @@ def plan(
     batch: int | None = None,
     known_prompt: bool | None = None,
     loss: str | None = None,
+    precise: str | None = None,
 ) -> Planned: ...
