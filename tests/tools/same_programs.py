@@ -101,8 +101,10 @@ def _network(preset: Preset) -> Iterator[Program]:
     network = load_network(str(shipped_networks()["digits"]))
     for method in ("lora", "head"):
         prepared = Prepared(learning_of(network, "classes", method), "classes")
-        step = prepared.step(preset.config, 2, prepared.rules(1e-3))
-        yield method, step.code(2), step.program.contents()
+        made = prepared.programs(preset.config, 2, prepared.rules(1e-3))
+        for name, step in (("trunk", made.trunk), ("step", made.step)):
+            if step is not None:
+                yield f"{method}-{name}", step.written(2).code, step.program.contents()
 
 
 PROGRAMS = {
