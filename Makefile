@@ -141,7 +141,7 @@ evidence-ulx3s: $(ECP5_READY)
 	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
 	time $(BIN)/gradloom report build/evidence/ulx3s --max-levels 10
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_pll.py tests/boards/ulx3s/test_asked.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_pll.py tests/boards/ulx3s/test_asked.py tests/boards/ulx3s/test_data.py
 	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s --lines 10
 
 evidence-mesh: $(ECP5_READY)

@@ -77,7 +77,7 @@ def test_the_chosen_one_learns_and_is_the_cheapest_of_the_best(chosen):
     assert result["command"].startswith("gradloom finetune lenet5 --board kv260 --data ")
     assert f"--rank {first['rank']}" in result["command"]
     assert json.loads((folder / "choose.json").read_text()) == result
-    assert sorted(each.name for each in folder.iterdir()) == ["choose.json", "pareto.png"]
+    assert sorted(each.name for each in folder.iterdir()) == [".gradloom", "choose.json", "pareto.png"]
 
 
 def test_images_to_judge_by_are_not_looked_at(chosen, turned, tmp_path):

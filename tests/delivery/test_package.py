@@ -67,7 +67,7 @@ def test_a_delta_changes_what_is_in_the_output_folder(place, trust, tmp_path):
     told = gradloom.package.apply(place / "two.pkg", tmp_path / "out", **trust)
     assert told["version"] == 4
     assert gradloom.package.verify(place / "two.pkg", **trust)["result"] == told["result"]
-    assert sorted(files(tmp_path / "out")) == ["adapter_config.json", WEIGHTS, "gradloom_delivery.json"]
+    assert sorted(files(tmp_path / "out")) == [".gradloom", "adapter_config.json", WEIGHTS, "gradloom_delivery.json"]
 
 
 def test_the_manifest_says_what_the_adapter_is(place, trust):

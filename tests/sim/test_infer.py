@@ -125,7 +125,11 @@ def test_one_logit_labels_images_and_learns(run, tmp_path):
     told = infer(PRESET, data=tmp_path / "same.npz", model=tmp_path / "m.onnx")
     assert told["one_logit"] and told["accuracy"] > 0.95 and set(told["labels"]) == {0, 1}
     metrics = finetune(
-        str(tmp_path / "m.onnx"), board="kv260", output=tmp_path, data=tmp_path / "swapped.npz", engine="reference"
+        str(tmp_path / "m.onnx"),
+        board="kv260",
+        output=tmp_path / "run",
+        data=tmp_path / "swapped.npz",
+        engine="reference",
     )
     assert metrics["one_logit"] and metrics["accuracy_before"] < 0.1 < 0.9 < metrics["accuracy_after"]
     assert metrics["first_epoch"]["loss"] > 2 * metrics["last_epoch"]["loss"] > 0

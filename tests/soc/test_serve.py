@@ -20,7 +20,7 @@ from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.prompts import ask_board
 
-from ..systems.text.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
+from ..systems.text.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, model, tensors  # noqa: F401
 from .cable import Line
 from .conftest import MEMORY
 

@@ -31,7 +31,7 @@ from gradloom.systems.images.requests import ImageAnswers
 from gradloom.systems.images.workload import DIGITS, ImageOptions
 from gradloom.workload import silent
 
-from ...deep import DEEP
+from ...deep import DEEP, deep
 from ...soc.cable import Line
 
 PRESET, BOARD = PRESETS["digits-ulx3s"], boards.find("ulx3s")
@@ -107,6 +107,7 @@ def labelled(port, **options):
     return found
 
 
+@deep
 def test_a_board_labels_what_comes_by_its_uart(tuner, data, tmp_path, monkeypatch):
     """By an adapter that it has just learnt from data by its UART; no whole number of blocks."""
     folder = tmp_path / "run"

@@ -58,7 +58,7 @@ def test_a_choice_says_the_line_that_runs_it(run, cloth):
     said = free(run)
     assert said == json.loads((cloth / "chosen" / "choose.json").read_text())
     assert (cloth / "chosen" / "pareto.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(file.name for file in (cloth / "chosen").iterdir()) == ["choose.json", "pareto.png"]
+    assert sorted(file.name for file in (cloth / "chosen").iterdir()) == [".gradloom", "choose.json", "pareto.png"]
     first = said["finalists"][0]
     assert first["held_out"] < said["held_out_before"] and first["short_steps"] == first["steps"] == 12
     assert 2 <= len(said["finalists"]) <= finalists.MOST and said["within"] == said["candidates"] == len(said["offers"])
@@ -210,7 +210,7 @@ def test_an_interrupted_choice_goes_on(run, cloth, monkeypatch):
 
     monkeypatch.setattr(runs, "learns", interrupted)
     code, _, _ = run(*COMMON, "-o", "again", "--steps", "9")
-    assert code == 130 and [file.name for file in (cloth / "again").iterdir()] == ["unfinished.json"]
+    assert code == 130 and sorted(file.name for file in (cloth / "again").iterdir()) == [".gradloom", "unfinished.json"]
     code, _, err = run(*COMMON, "-o", "again", "--steps", "10")
     assert code == 2 and "holds the unfinished choice of another request" in err
     monkeypatch.setattr(runs, "learns", lambda *given, **options: made.append(given[3]) or learns(*given, **options))

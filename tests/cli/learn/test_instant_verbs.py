@@ -91,10 +91,6 @@ BAD = {
         ("card", "write", *TUNE[1:], "--optimizer", "sgd"),
         "optimizer=sgd: must be adamw for InstantFT on a card",
     ),
-    "a card that answers": (
-        ("card", "write", *TUNE[1:], "--answer"),
-        "answer=True: must be left out, card of instantft-llm-genesys2 takes",
-    ),
     "no text": (TUNE[:4], "data: is needed"),
     "epochs": ((*TUNE, "--epochs", "3", "--steps", "2"), "epochs=3: must be left out with --steps 2"),
 }

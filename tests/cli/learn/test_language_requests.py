@@ -92,7 +92,7 @@ BAD = {
     "an angle of a language model": ((*SAY, "--angle", "3"), "angle=3.0: must be left out, infer of edge-qlora"),
     "text of a network": (
         ("infer", "instantft-kv260", "--prompt", "a"),
-        "prompt=a: must be left out, infer of instantft-kv260 takes data",
+        "prompt=a: must be left out, infer of instantft-kv260 takes port, baud, data",
     ),
     "no prompt": (SAY[:2], "prompt: is needed: the text to continue"),
     "an empty prompt": ((*SAY[:-1], ""), "prompt: has no tokens"),

@@ -184,9 +184,14 @@ BAD = {
     "another shape": (dict(x_train=np.zeros((4, 3, 8, 8))), {}, r"samples of \[3, 8, 8\]: the network takes"),
     "not finite": (dict(x_train=np.full((4, 3, 32, 32), np.nan)), {}, "12288 values that are NaN"),
     "labels beyond": (
+        {f"{x}_{part}": np.full((4, 640), 2.0) for x in "xy" for part in ("train", "test")},
+        {"loss": "labels", "model": AUTOENCODER},
+        "values from 2 to 2: labels must be from 0 to 1",
+    ),
+    "labels of classes": (
         dict(y_train=np.full((4, 10), 2.0), y_test=np.zeros((4, 10))),
         {"loss": "labels"},
-        "values from 2 to 2: labels must be from 0 to 1",
+        "loss=labels: the network ends with a softmax; take loss=classes",
     ),
     "smoothed values": (
         dict(y_train=np.zeros((4, 10)), y_test=np.zeros((4, 10))),
@@ -204,9 +209,10 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_what_does_not_fit_is_refused(name, tmp_path):
     arrays, options, says = BAD[name]
+    options = {"model": RESNET, **options}
     usual = {"x_train": np.zeros((4, 3, 32, 32)), "y_train": np.array([0, 1, 2, 3])}
     usual |= {"x_test": usual["x_train"], "y_test": usual["y_train"]}
     np.savez(tmp_path / "d.npz", **(usual | arrays))
     with pytest.raises(ValueError, match=says):
-        gradloom.finetune(RESNET, board="kv260", data=tmp_path / "d.npz", output=tmp_path / "run", **options)
+        gradloom.finetune(board="kv260", data=tmp_path / "d.npz", output=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()

@@ -213,7 +213,7 @@ def test_the_adapter_of_a_fine_tune_answers(run, tmp_path, engine, cache):
         with np.load(tmp_path / "o.npz") as file:
             assert file["labels"].tolist() == json.loads(out)["labels"] == file["logits"].argmax(axis=1).tolist()
     code, _, err = run("infer", PRESET, "--adapter", tmp_path / "1")
-    assert code == 2 and "model: must be given" in err and err.count("\n") == 1
+    assert code == 2 and "data: must be given" in err and err.count("\n") == 1
     for words, said in (
         ((PRESET, "--adapter", tmp_path / "0", "--engine", "rtl"), "engine=rtl: must be reference or float with an"),
         ((PRESET, "--adapter", tmp_path / "0", "--stream"), "stream=True: must be left out with --adapter"),
