@@ -13,7 +13,7 @@ from .network import Network
 from .operations import Add, Convolution, Linear, Norm, Parameter, Rearrange, Reduce, Weighted
 from .rewriting.masks import FAR
 
-__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lora", "most_rank", "targets"]
+__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lesser_ranks", "lora", "targets"]
 
 _LAST = re.compile(r"last:(\d+)")
 

@@ -1,7 +1,5 @@
 """A plan of a step: its cycles, where they go, and its memory."""
 
-from typing import Any
-
 from gradloom.compiler.lowering import TileStep
 from gradloom.graph.base import Operation
 from gradloom.graph.dependence import dependent
