@@ -56,18 +56,17 @@ class Placed:
         for name in _CONSTANTS & module["netnames"].keys():
             for bit in module["netnames"][name]["bits"]:
                 drivers.pop(bit, None)
-        #: Sources of what a cell's paths pass or end with, those of a carry apart; and who reads a cell.
-        self.sources: dict[str, list[tuple[str, bool]]] = {}
+        #: Sources of what a cell's paths pass or end with, and the input that has no wire: FCI, DI; who reads a cell.
+        self.sources: dict[str, list[tuple[str, str]]] = {}
         self.readers: dict[str, list[str]] = defaultdict(list)
         for name in self.places:
-            self.sources[name] = [
-                (drivers[bit], carry) for bit, carry in self._reads(self.cells[name]) if bit in drivers
-            ]
+            self.sources[name] = [(drivers[bit], port) for bit, port in self._reads(self.cells[name]) if bit in drivers]
             for source, _ in self.sources[name]:
                 self.readers[source].append(name)
         self.order = self._order()
         self.arrival: dict[str, float] = {}
         self.rest: dict[str, float] = {}
+        self.behind: defaultdict[str, float] = defaultdict(float)
         self.estimate()
 
     def passes(self, name: str) -> bool:
@@ -77,11 +76,11 @@ class Placed:
             return not any(key.startswith("REG_") for key in cell["parameters"])
         return cell["type"] == _TABLE
 
-    def _reads(self, cell: dict[str, Any]) -> Iterator[tuple[int, bool]]:
+    def _reads(self, cell: dict[str, Any]) -> Iterator[tuple[int, str]]:
         for port, bits in cell["connections"].items():
             if cell["port_directions"][port] == "input" and port not in ("CLK", "WCK", "LSR"):
                 if cell["type"] != _TABLE or port in _INPUTS:
-                    yield from ((bit, port == "FCI") for bit in bits if isinstance(bit, int))
+                    yield from ((bit, port if port in ("FCI", "DI") else "") for bit in bits if isinstance(bit, int))
 
     def _order(self) -> list[str]:
         """Cells that paths pass, each behind its sources."""
@@ -97,10 +96,8 @@ class Placed:
                         ready.append(reader)
         return made
 
-    def wire(self, source: _Place, reader: _Place, carry: bool = False) -> float:
+    def wire(self, source: _Place, reader: _Place) -> float:
         """Delay of a wire between two places."""
-        if carry or source[2] and source == reader:
-            return 0.0
         return NEAR + TILE * (abs(source[0] - reader[0]) + abs(source[1] - reader[1]))
 
     def through(self, name: str) -> float:
@@ -119,27 +116,27 @@ class Placed:
         places, wire = self.places, self.wire
         self.arrival = {name: self._start(name) for name in places if not self.passes(name)}
         for name in self.order:
-            own, here, carried = self.through(name), places[name], 0.0
-            found = 0.0
-            for source, carry in self.sources[name]:
-                if carry:
-                    carried = self.arrival.get(source, 0.0) + _DELAYS.passed
+            carried, found = 0.0, 0.0
+            for source, port in self.sources[name]:
+                come = self.arrival.get(source, 0.0)
+                if port == "FCI":
+                    carried = come + _DELAYS.passed
                 else:
-                    found = max(found, self.arrival.get(source, 0.0) + wire(places[source], here))
-            self.arrival[name] = max(found + own, carried)
-        self.rest = dict.fromkeys((name for name in places if not self.passes(name)), _DELAYS.setup)
-        behind: dict[str, float] = defaultdict(float)
+                    found = max(found, come + wire(places[source], places[name]))
+            self.arrival[name] = max(found + self.through(name), carried)
         ends = [name for name in places if not self.passes(name)]
+        self.rest = dict.fromkeys(ends, _DELAYS.setup)
+        behind: defaultdict[str, float] = defaultdict(float)
+        self.behind = behind
         for name in (*ends, *reversed(self.order)):
             if self.passes(name):
                 self.rest[name] = self.through(name) + behind[name]
-            for source, carry in self.sources[name]:
-                if self.passes(source) or not self.passes(name):
-                    far = (
-                        behind[name] + _DELAYS.passed if carry else self.rest[name] + wire(places[source], places[name])
-                    )
-                    behind[source] = max(behind[source], far)
-        self.behind = behind
+            for source, port in self.sources[name]:
+                if port == "FCI":
+                    far = behind[name] + _DELAYS.passed
+                else:
+                    far = self.rest[name] + (0.0 if port else wire(places[source], places[name]))
+                behind[source] = max(behind[source], far)
 
     def longest(self) -> float:
         """The longest path."""
@@ -180,11 +177,8 @@ class _Sites:
                 else:
                     self.lines[tile].add(self._line(name))
                 self.slices[tile].discard(place[2])
-        memories = {
-            place[:2]
-            for name, place in placed.places.items()
-            if placed.cells[name]["parameters"].get("MODE") == "DPRAM"
-        }
+        modes = {name: placed.cells[name]["parameters"].get("MODE") for name in placed.places}
+        memories = {place[:2] for name, place in placed.places.items() if modes[name] == "DPRAM"}
         for tile in memories:
             self.slices[tile].clear()
 

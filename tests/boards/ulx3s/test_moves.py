@@ -51,7 +51,7 @@ def register(site, reads, makes, sd="0"):
     return cell("TRELLIS_FF", site, reads, makes, SD=sd)
 
 
-#: Two registers beside each other, and two tables between them at the far end of the chip, each of which holds the other.
+#: Two registers beside each other, and between them two tables at the far end of the chip: each holds the other.
 FAR = {
     "a": register("X10/Y10/SLICEA.FF0", (), 2),
     "t": cell("TRELLIS_COMB", "X80/Y60/SLICEA.K0", (2,), 3),
@@ -85,14 +85,17 @@ def test_a_clock_that_is_kept_moves_nothing(netlist):
 
 @pytest.mark.parametrize("kind", ["CCU2", "DPRAM"])
 def test_carries_and_memories_stay_and_have_their_slices_alone(netlist, kind):
-    held = {f"m{half}": cell("TRELLIS_COMB", f"X10/Y10/SLICEB.K{half}", (), 50 + half, MODE=kind) for half in (0, 1)}
+    held = {"m0": cell("TRELLIS_COMB", "X10/Y10/SLICEB.K0", (), 50, MODE=kind)}
+    full = ("A.K0", "A.K1", "C.K0", "D.K0")
+    held |= {f"f{at}": cell("TRELLIS_COMB", f"X10/Y10/SLICE{part}", (), 60 + at) for at, part in enumerate(full)}
     far = FAR | {"t": cell("TRELLIS_COMB", "X80/Y60/SLICEA.K0", (2,), 3, MODE=kind)}
     path = netlist(**far, **held)
     move_tables(path, 200)
     assert sites(path)["t"] == "X80/Y60/SLICEA.K0"
-    path = netlist(**FAR, **held)
+    near = {"b": register("X10/Y10/SLICEA.FF1", (4,), 5)}
+    path = netlist(**FAR | near, **held)
     assert move_tables(path, 200) > 0
-    assert not {name for name, site in sites(path).items() if "X10/Y10/SLICEB" in site} - {"m0", "m1"}
+    assert not {name for name, site in sites(path).items() if "X10/Y10/SLICEB" in site} - {"m0"}
 
 
 def test_a_table_takes_its_register_with_it_into_a_slice_of_its_own(netlist):
@@ -110,18 +113,39 @@ def test_a_table_takes_its_register_with_it_into_a_slice_of_its_own(netlist):
     assert table == own and sum(table in site for site in found.values()) == 2
 
 
-def test_registers_of_another_reset_stay_in_their_tiles(netlist):
-    other = register("X10/Y10/SLICED.FF1", (), 40)
-    other["connections"]["LSR"] = [77]
-    pair = {
-        "a": cell("TRELLIS_COMB", "X10/Y10/SLICEA.K0", (), 2),
-        "t": cell("TRELLIS_COMB", "X80/Y60/SLICEA.K0", (2,), 3),
-        "b": register("X80/Y60/SLICEA.FF0", (3,), 4, sd="1"),
-        "c": cell("TRELLIS_COMB", "X10/Y10/SLICEB.K0", (4,), 5),
+def test_a_slice_that_a_table_took_is_no_register_s(netlist):
+    plain = [("A", 0), ("A", 1), ("C", 0), ("D", 0)]
+    full = {
+        f"{part}{k}": cell("TRELLIS_COMB", f"X10/Y10/SLICE{part}.K{k}", (), 30 + 4 * k + ord(part)) for part, k in plain
     }
-    path = netlist(**pair, other=other)
+    path = netlist(
+        **full,
+        a=register("X10/Y10/SLICEA.FF0", (), 2),
+        e=register("X10/Y10/SLICEA.FF1", (3,), 20),
+        f=register("X10/Y10/SLICEC.FF0", (5,), 21),
+        v=cell("TRELLIS_COMB", "X90/Y70/SLICEA.K0", (2,), 3),
+        t=cell("TRELLIS_COMB", "X80/Y60/SLICEA.K0", (2,), 4),
+        b=register("X80/Y60/SLICEA.FF0", (4,), 5, sd="1"),
+    )
+    assert move_tables(path, 200) > 0
+    found = sites(path)
+    assert found["v"].startswith("X10/Y10/SLICEB") and found["b"].startswith("X80/Y60/SLICEA")
+
+
+@pytest.mark.parametrize("line", ["reset", "memory", "none"])
+def test_registers_stay_out_of_tiles_with_another_reset_or_a_memory(netlist, line):
+    other = register("X10/Y10/SLICED.FF1", (), 40)
+    other["connections"]["LSR"] = [77] if line == "reset" else []
+    mode = {"MODE": "DPRAM"} if line == "memory" else {}
+    path = netlist(
+        other=other,
+        a=cell("TRELLIS_COMB", "X10/Y10/SLICEA.K0", (), 2, **mode),
+        t=cell("TRELLIS_COMB", "X80/Y60/SLICEA.K0", (2,), 3),
+        b=register("X80/Y60/SLICEA.FF0", (3,), 4, sd="1"),
+        c=cell("TRELLIS_COMB", "X10/Y10/SLICEB.K0", (4,), 5),
+    )
     move_tables(path, 400)
-    assert sites(path)["b"] == "X80/Y60/SLICEA.FF0"
+    assert sites(path)["b"].startswith("X10/Y10" if line == "none" else "X80/Y60")
 
 
 def test_constants_begin_no_path(netlist):
