@@ -48,7 +48,7 @@ $(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	@$(INSTALL) -c requirements.lock -e '.[dev,docs,witness]'
 	@$(INSTALL) -c requirements.lock -e '.[delivery]' || \
 	    echo 'without pymonocypher, which a C compiler and the headers of Python build: no signed adapters'
-	@$(BIN)/python -m gradloom.firmware.monocypher_source >/dev/null || \
+	@$(BIN)/python -m gradloom.firmware.chip.monocypher_source >/dev/null || \
 	    echo 'without the C source of Monocypher: no tests of the firmware, which checks signatures with it'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.cli.main, gradloom.systems.images.task, gradloom.systems.images.expectation, \
 	    gradloom.rtl.machines.accelerator, rich.table, rich.progress, pytest, hypothesis, cocotb'
@@ -64,9 +64,9 @@ $(LLM_READY): $(READY)
 	@touch $@
 
 firmware: $(FIRMWARE_READY)
-	$(BIN)/python -m gradloom.firmware.monocypher_source
-	$(BIN)/python -m gradloom.firmware.soc_image
-	$(BIN)/python -m gradloom.firmware.soc_image --main tuner
+	$(BIN)/python -m gradloom.firmware.chip.monocypher_source
+	$(BIN)/python -m gradloom.firmware.chip.soc_image
+	$(BIN)/python -m gradloom.firmware.chip.soc_image --main tuner
 
 $(FIRMWARE_READY): $(READY)
 	@$(INSTALL) -c requirements.lock -e '.[dev,firmware]'

@@ -7,7 +7,7 @@ the accelerator. Only the memory controller and the interconnect are the vendor'
 from collections.abc import Mapping
 from pathlib import Path
 
-from gradloom.firmware.soc_image import memory_text
+from gradloom.firmware.chip.soc_image import memory_text
 from gradloom.preset import Preset
 from gradloom.rtl.soc import soc_sources
 

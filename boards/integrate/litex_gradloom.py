@@ -123,9 +123,9 @@ def add_gradloom(soc, name="gradloom", *, origin=None, synthesis=True):
 def board_header(soc, name="gradloom"):
     """C header of a finalised ``soc``, for gradloom's firmware on its processor.
 
-    It is what ``python -m gradloom.firmware.soc_image --board-header`` takes: the addresses of registers and memory,
-    the UART, and the interrupt. The memory controller is switched to the hardware, which is all that a simulated memory
-    needs; real memory is initialised by LiteX's own program.
+    It is what ``python -m gradloom.firmware.chip.soc_image --board-header`` takes: the addresses of registers and
+    memory, the UART, and the interrupt. The memory controller is switched to the hardware, which is all that a
+    simulated memory needs; real memory is initialised by LiteX's own program.
     """
 
     def csr(module, register):

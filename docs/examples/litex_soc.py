@@ -23,7 +23,7 @@ from litex.build.sim import SimPlatform
 from litex.build.sim.config import SimConfig
 from litex.soc.integration.soc_core import SoCCore
 
-from gradloom.firmware import soc_image
+from gradloom.firmware.chip import soc_image
 from gradloom.sim.run.builds.runner import verilator_environment
 
 _WIRES = (("valid", 1), ("ready", 1), ("data", 8))

@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from gradloom.firmware.soc_image import IMAGE
+from gradloom.firmware.chip.soc_image import IMAGE
 from gradloom.rtl.emit.yosys import run_yosys
 from gradloom.rtl.soc import soc_sources
 

@@ -324,7 +324,7 @@ def _control(slot: Slot, lite: Iterable[str]) -> list[str]:
 def firmware_header(slot: Slot, *, memory: int, memory_bytes: int, user_header: str = "user_board.h") -> str:
     """A board header for the firmware.
 
-    ``firmware/soc_board.h`` describes its content.
+    ``firmware/chip/base/soc_board.h`` describes its content.
 
     ``user_header`` is the user's own: it has ``gl_board_put``, which sends a byte, and ``gl_board_start``, which makes
     the shared memory non-cacheable.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, AcceleratorTimeout, ProgramError
+from gradloom.firmware.device.host import Accelerator, AcceleratorTimeout, ProgramError
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.preset import PRESETS

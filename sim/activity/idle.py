@@ -14,8 +14,8 @@ from typing import TypedDict
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator
-from gradloom.firmware.program import end, load, store
+from gradloom.firmware.device.host import Accelerator
+from gradloom.firmware.device.program import end, load, store
 from gradloom.preset import Preset, find_preset
 
 from ..run.builds.designs import design

@@ -1,6 +1,6 @@
 """Serves simulated RTL on a Unix socket, in place of a board.
 
-``python -m gradloom.sim.run.board DESIGN SOCKET``; then ``python -m gradloom.firmware.agent --at SOCKET ...``.
+``python -m gradloom.sim.run.board DESIGN SOCKET``; then ``python -m gradloom.firmware.jobs.agent --at SOCKET ...``.
 """
 
 import argparse
@@ -10,9 +10,9 @@ import socket
 import sys
 from pathlib import Path
 
-from gradloom.firmware import registers
-from gradloom.firmware.frames import Channel, FrameError
-from gradloom.firmware.serving import answered, opened
+from gradloom.firmware.device import registers
+from gradloom.firmware.jobs.frames import Channel, FrameError
+from gradloom.firmware.jobs.serving import answered, opened
 from gradloom.json_file import read_json
 
 from .device import MEMORY_BYTES, SimulatedDevice, SimulationError, build_device

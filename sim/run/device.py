@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.firmware.transport import Transport
+from gradloom.firmware.device.transport import Transport
 
 from .builds.objects import drop_parts, gather, keep_objects, kept_objects, make_options, reuse_objects
 from .builds.runner import cache_directory, verilator_environment, verilator_root, verilator_version

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, Counters
 from gradloom.program.assembler import Instruction
 from gradloom.program.placed import Place, Program
 
@@ -27,7 +27,7 @@ _TIMEOUT = 36000.0
 class MachineHost(Protocol):
     """Access to a machine, over any transport.
 
-    It is :class:`~gradloom.firmware.host.Accelerator`, or firmware in its place.
+    It is :class:`~gradloom.firmware.device.host.Accelerator`, or firmware in its place.
     """
 
     def store(self, offset: int, content: Any, /) -> None: ...

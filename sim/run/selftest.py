@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from gradloom.firmware.host import Accelerator
-from gradloom.firmware.selftest import run_selftest
+from gradloom.firmware.device.host import Accelerator
+from gradloom.firmware.device.selftest import run_selftest
 from gradloom.preset import Preset
 
 from .builds.designs import Design

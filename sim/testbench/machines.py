@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware import program as commands
-from gradloom.firmware import registers
+from gradloom.firmware.device import program as commands
+from gradloom.firmware.device import registers
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import Accelerator, ProgramError
+from gradloom.firmware.device.host import Accelerator, ProgramError
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.tiles.records import TileArgument, tile_argument
 from gradloom.rtl.shell.engines import LOAD, STORE

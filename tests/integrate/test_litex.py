@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.firmware import soc_image
+from gradloom.firmware.chip import soc_image
 
 from .litex_headers import litex_environment
 

@@ -14,7 +14,7 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.firmware_files import firmware_files
-from gradloom.firmware.remote import Connection
+from gradloom.firmware.jobs.remote import Connection
 from gradloom.preset import find_preset
 from gradloom.sim.run.builds.designs import design, design_entry
 from gradloom.sim.run.device import MEMORY_BYTES, build_device

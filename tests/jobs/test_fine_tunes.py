@@ -13,10 +13,10 @@ import onnx
 import pytest
 
 import gradloom
-from gradloom.firmware.board_device import InUseError
-from gradloom.firmware.job import JobError
-from gradloom.firmware.remote import ConnectionLost, RemoteError
-from gradloom.firmware.selftest import CHECKS
+from gradloom.firmware.device.selftest import CHECKS
+from gradloom.firmware.jobs.board_device import InUseError
+from gradloom.firmware.jobs.job import JobError
+from gradloom.firmware.jobs.remote import ConnectionLost, RemoteError
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
 from gradloom.systems.asked import asked_for

@@ -6,7 +6,7 @@ missing or late ``afi`` node cannot leave a port at the wrong width.
 
 import json
 
-from gradloom.firmware.uio_transport import BUFFER
+from gradloom.firmware.device.uio_transport import BUFFER
 
 #: Shared peripheral interrupt of pl_ps_irq1[0]. Kria-PYNQ's node holds 89, that of pl_ps_irq0[0], and no two share one.
 INTERRUPT = 104

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from gradloom.firmware.adapter_store import HEADER_BYTES as STORE_HEADER
-from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.firmware.soc import HEADER_BYTES as JOB_HEADER
-from gradloom.firmware.steps import STATE_BYTES
+from gradloom.firmware.chip.adapter_store import HEADER_BYTES as STORE_HEADER
+from gradloom.firmware.chip.soc import HEADER_BYTES as JOB_HEADER
+from gradloom.firmware.chip.steps import STATE_BYTES
+from gradloom.firmware.device.registers import COMMAND_BYTES
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig

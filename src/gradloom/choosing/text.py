@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from gradloom.firmware.steps import MAX_STEPS
+from gradloom.firmware.chip.steps import MAX_STEPS
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.output import some

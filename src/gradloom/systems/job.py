@@ -14,8 +14,8 @@ from gradloom.systems.results import Callback, HeldOut, Step
 from gradloom.workload import Progress
 
 if TYPE_CHECKING:
-    from gradloom.firmware.host import Counters
-    from gradloom.firmware.job import Losses
+    from gradloom.firmware.device.host import Counters
+    from gradloom.firmware.jobs.job import Losses
     from gradloom.sim.run.builds.designs import Design
     from gradloom.sim.run.machine import Machine
 

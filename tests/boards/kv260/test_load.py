@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from gradloom import boards
-from gradloom.firmware import registers
+from gradloom.firmware.device import registers
 
 BOARD = boards.find("kv260")
 NAME = "instantft-kv260"

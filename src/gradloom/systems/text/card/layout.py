@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from gradloom.firmware.adapter_store import HEADER_BYTES as STORE_HEADER
-from gradloom.firmware.soc import HEADER_BYTES, RECORD_BYTES, JobProgram
-from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
+from gradloom.firmware.chip.adapter_store import HEADER_BYTES as STORE_HEADER
+from gradloom.firmware.chip.soc import HEADER_BYTES, RECORD_BYTES, JobProgram
+from gradloom.firmware.chip.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.models.adapters.language.methods import LORA_XS, METHODS
 from gradloom.models.language import LanguageModel
 from gradloom.program.assembler import Assembler

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradloom.firmware.host import Served
+from gradloom.firmware.device.host import Served
 from gradloom.program.assembler import Assembler
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.formats.weights.tiles import tile_rows, untile_rows

@@ -1,12 +1,13 @@
 """Builds the firmware of the system on chip, or of the tuner.
 
-``python -m gradloom.firmware.soc_image [--main tuner]``
+``python -m gradloom.firmware.chip.soc_image [--main tuner]``
 
 The images are committed (``soc_image.mem``, ``tuner_image.mem``, words for Verilog's ``$readmemh``), so that a design
 needs no compiler. Their first lines say which compiler made them, and of which sources; a test builds them again.
 """
 
 import argparse
+import functools
 import hashlib
 import re
 import shutil
@@ -31,14 +32,18 @@ __all__ = [
     "compilers",
     "image_bytes",
     "image_text",
+    "includes",
     "memory_text",
     "read_image",
+    "source",
     "sources",
     "sources_sum",
     "trusting",
 ]
 
 _HERE = Path(__file__).parent
+#: A design has all in one folder, the package by what it is for.
+_ROOT = _HERE if (_HERE / "gradloom.c").is_file() else _HERE.parent
 IMAGE = _HERE / "soc_image.mem"
 TUNER_IMAGE = _HERE / "tuner_image.mem"
 #: The file of each image, by what is called main there: ``MAIN_main.c``.
@@ -191,8 +196,24 @@ def compilers(march: str = MARCH["soc"]) -> list[Compiler]:
 
 
 def sources(main: str = "soc") -> tuple[str, ...]:
-    """Everything that an image is made of."""
+    """Names of all files that an image is made of; :func:`source` finds them."""
     return *_UNITS[main], *_MORE[main], *_SHARED
+
+
+@functools.cache
+def _files() -> dict[str, Path]:
+    """Files by their names, which are unique but for ``__init__.py``: that of the outermost folder."""
+    return {path.name: path for path in sorted(_ROOT.rglob("*.*"), key=lambda path: (-len(path.parts), path))}
+
+
+def source(name: str) -> Path:
+    """A file of the firmware by its name alone."""
+    return _files()[name]
+
+
+def includes() -> list[str]:
+    """Options of a C compiler for the folders with headers."""
+    return [f"-I{folder}" for folder in sorted({path.parent for path in _files().values() if path.suffix == ".h"})]
 
 
 def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = None, ram_base: int = 0) -> bytes:
@@ -207,18 +228,29 @@ def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = 
         target = Path(folder) / "firmware.elf"
         more = [] if board_header is None else [f'-DGL_BOARD_HEADER="{board_header.resolve()}"']
         script = Path(folder) / "soc.ld"
-        layout = (_HERE / "soc.ld").read_text(encoding="ascii")
+        layout = source("soc.ld").read_text(encoding="ascii")
         script.write_text(
             f"GL_RAM = {ram_base:#x};\nGL_RAM_BYTES = {_RAM_BYTES[main]};\nGL_STACK = {_STACK_BYTES[main]};\n{layout}",
             encoding="ascii",
         )
-        units = [*_UNITS[main]]
+        units = [str(source(name)) for name in _UNITS[main]]
         if main == "soc":
             place = monocypher()
             more += [f"-I{place}", "-DBLAKE2_NO_UNROLLING"]
             units.append(str(place / "monocypher.c"))
-        command = [*compiler.command, *_OPTIONS, *_LINKING, *more, "-T", str(script), "-o", str(target), *units]
-        done = subprocess.run(command, cwd=_HERE, capture_output=True, text=True, check=False)
+        command = [
+            *compiler.command,
+            *_OPTIONS,
+            *_LINKING,
+            *includes(),
+            *more,
+            "-T",
+            str(script),
+            "-o",
+            str(target),
+            *units,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ValueError(f"{compiler.name} does not build the firmware:\n{done.stderr[-4000:]}")
         return image_bytes(target.read_bytes(), ram_base, _RAM_BYTES[main])
@@ -251,7 +283,7 @@ def sources_sum(main: str = "soc") -> str:
     """A sum of all that an image is made of."""
     digest = hashlib.sha256()
     for name in sources(main):
-        digest.update(name.encode() + b"\0" + (_HERE / name).read_bytes() + b"\0")
+        digest.update(name.encode() + b"\0" + source(name).read_bytes() + b"\0")
     if main == "soc":
         digest.update(f"monocypher {VERSION} {SUMS}".encode())
     return digest.hexdigest()
@@ -286,7 +318,7 @@ def memory_text(main: str = "soc") -> str:
         raise ValueError(
             f"{IMAGES[main].name}: {len(image)} bytes are there, its head says {notes.get('bytes', 0)}, "
             f"the memory has {size}: build it again "
-            f"(python -m gradloom.firmware.soc_image --main {main})"
+            f"(python -m gradloom.firmware.chip.soc_image --main {main})"
         )
     words = struct.unpack(f"<{size // 4}I", image + bytes(size - len(image)))
     return "".join(f"{word:08x}\n" for word in words)

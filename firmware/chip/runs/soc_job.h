@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The header of a job, the first thing in the shared memory; firmware/soc.py writes it.
+ * The header of a job, the first thing in the shared memory; firmware/chip/soc.py writes it.
  */
 #ifndef GRADLOOM_SOC_JOB_H
 #define GRADLOOM_SOC_JOB_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Steps of a fine-tune by patches of one program, with exponents of adapters chosen again between steps. The table of
- * patches lies in the window; firmware/steps.py writes it and says what is in it.
+ * patches lies in the window; firmware/chip/steps.py writes it and says what is in it.
  */
 #ifndef GRADLOOM_STEPS_H
 #define GRADLOOM_STEPS_H

@@ -2,7 +2,7 @@
  * Bare-metal firmware of a system on chip: runs the jobs that somebody puts in memory, and tells a UART about them.
  *
  * A job is a row of programs for the accelerator with their data, or programs and a table that patches one for each step
- * of a fine-tune (gradloom_steps.h). Its header (firmware/soc.py writes it) is the first thing in the shared memory; its
+ * of a fine-tune (gradloom_steps.h). Its header (firmware/chip/soc.py writes it) is the first thing in the shared memory; its
  * first word is written last. The firmware polls for it, checks the sums, runs one program after the other, and at last
  * replaces the first word by DONE, FAILED or STOPPED. A job may keep what it learns, on the card (soc_keep.h) or in memory
  * (gradloom_store.h), and goes on from there. Before the first job the firmware reads what a memory card brings

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .host import AcceleratorError
-from .transport import Transport
+from ..device.host import AcceleratorError
+from ..device.transport import Transport
 
 __all__ = ["BoardDevice", "InUseError", "find_device", "is_locked", "locked"]
 
@@ -118,13 +118,13 @@ def find_device(*, bitfile: str | None = None, at: str | None = None) -> BoardDe
 
 
 def _uio() -> Transport:
-    from .uio_transport import UioTransport
+    from ..device.uio_transport import UioTransport
 
     return UioTransport()
 
 
 def _pynq(bitfile: str) -> Transport:
-    from .pynq_transport import PynqTransport
+    from ..device.pynq_transport import PynqTransport
 
     return PynqTransport(bitfile)
 

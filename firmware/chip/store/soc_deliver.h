@@ -4,7 +4,7 @@
  * A card's section of kind DELIVERY has five parts of equal size: the inbox, two places for words, two for the state. The
  * inbox is a block with the request, and a package from the next block on. Words are written to the place that is not in
  * use; a new state, with the next sequence number, makes them the adapter. Whoever reads takes the newest of the states
- * whose sums hold. docs/reference/formats.md tells the words; firmware/delivered.py reads and writes the same.
+ * whose sums hold. docs/reference/formats.md tells the words; firmware/chip/delivered.py reads and writes the same.
  */
 #ifndef GRADLOOM_SOC_DELIVER_H
 #define GRADLOOM_SOC_DELIVER_H

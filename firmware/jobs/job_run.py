@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from . import registers
+from ..device import registers
+from ..device.host import Accelerator, AcceleratorError, AcceleratorTimeout, Counters, ProgramError
+from ..device.machine import MachineDesign
+from ..device.transport import Transport
 from .board_device import BoardDevice, is_locked, locked
-from .host import Accelerator, AcceleratorError, AcceleratorTimeout, Counters, ProgramError
 from .job import JobError, JobPlan, JobStage, keep, read_plan
-from .machine import MachineDesign
-from .transport import Transport
 
 __all__ = ["STATE_SECONDS", "design_of", "is_done", "open_machine", "run_job", "state_of"]
 

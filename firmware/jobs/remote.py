@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..device.host import AcceleratorError, AcceleratorTimeout
+from ..device.transport import Transport
 from .board_device import InUseError
 from .frames import PIECE, PROTOCOL, Channel, FrameError
-from .host import AcceleratorError, AcceleratorTimeout
 from .job import FILES, JobError
-from .transport import Transport
 
 __all__ = ["Agent", "AgentTransport", "Connection", "ConnectionLost", "JobFailed", "RemoteError"]
 

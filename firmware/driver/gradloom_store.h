@@ -5,7 +5,7 @@
  * first. The header's words, little-endian: magic, layout, sequence number, bytes of the adapter, CRC-32 of the adapter,
  * CRC-32 of the four words before. Whoever writes clears the magic of the place that is not the newest, writes the
  * adapter, then the header, its magic last; so a write cut short leaves the other place as the newest. Whoever reads
- * takes the newest of the places whose both sums hold. firmware/adapter_store.py reads and writes the same.
+ * takes the newest of the places whose both sums hold. firmware/chip/adapter_store.py reads and writes the same.
  */
 #ifndef GRADLOOM_STORE_H
 #define GRADLOOM_STORE_H

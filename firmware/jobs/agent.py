@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..device.host import Accelerator, AcceleratorError
+from ..device.machine import own_design
+from ..device.transport import Transport
 from .board_device import BoardDevice, find_device
 from .frames import PIECE, PROTOCOL, Channel, FrameError, field
-from .host import Accelerator, AcceleratorError
 from .job import FILES, JobError, check_name, read_plan, sync_folder
 from .job_run import STATE_SECONDS, design_of, is_done, open_machine, run_job, state_of
-from .machine import own_design
 from .serving import answered, opened
-from .transport import Transport
 
 __all__ = ["main", "serve", "unit"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from ..device.host import Accelerator
+from ..device.pynq_transport import MmioTransport
+from ..device.selftest import Result, run_selftest
+from ..device.transport import Transport
 from .board_device import BoardDevice, find_device
-from .host import Accelerator
-from .pynq_transport import MmioTransport
-from .selftest import Result, run_selftest
-from .transport import Transport
 
 try:
     from pynq import DefaultIP

@@ -1,7 +1,7 @@
 """The C source of Monocypher, which the firmware checks signatures with.
 
 It comes with PyPI's ``pymonocypher``, the package that signs on the host, and is no part of this project.
-``python -m gradloom.firmware.monocypher_source`` fetches it.
+``python -m gradloom.firmware.chip.monocypher_source`` fetches it.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The plan of a job folder, which firmware/job.py describes, and its data. */
+ * The plan of a job folder, which firmware/jobs/job.py describes, and its data. */
 #ifndef GRADLOOM_LINUX_PLAN_H
 #define GRADLOOM_LINUX_PLAN_H
 

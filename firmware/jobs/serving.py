@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..device.registers import REGISTERS
+from ..device.transport import Transport
 from .frames import PIECE, FrameError, field
-from .registers import REGISTERS
-from .transport import Transport
 
 __all__ = ["answered", "opened"]
 

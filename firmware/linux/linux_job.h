@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Runs a job folder, which firmware/job.py describes, from its beginning. */
+ * Runs a job folder, which firmware/jobs/job.py describes, from its beginning. */
 #ifndef GRADLOOM_LINUX_JOB_H
 #define GRADLOOM_LINUX_JOB_H
 

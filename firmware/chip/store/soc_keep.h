@@ -6,7 +6,7 @@
  * sequence number, identity of the card's image, runs made, bytes kept, their CRC-32, records in the log, their CRC-32,
  * why it was kept, CRC-32 of the words before. Whoever writes clears the block of the copy that is not the newest, writes
  * what follows it, and the block last. Whoever reads takes the newest of the copies whose sums hold.
- * firmware/kept.py reads and writes the same.
+ * firmware/chip/kept.py reads and writes the same.
  */
 #ifndef GRADLOOM_SOC_KEEP_H
 #define GRADLOOM_SOC_KEEP_H

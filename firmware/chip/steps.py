@@ -3,7 +3,7 @@
 The table lies in the window. It has a row a step, of *columns*: the number of its program, offsets of a text,
 constants of the optimiser. *State* words follow them as variables: exponents of adapters, which are chosen again
 between steps. A *value* is a word of some commands, made of fields: each is a constant plus or minus at most two
-variables. ``firmware/gradloom_steps.c`` reads the same table.
+variables. ``firmware/driver/gradloom_steps.c`` reads the same table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .registers import COMMAND_BYTES
+from ..device.registers import COMMAND_BYTES
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .registers import COMMAND_BYTES
+from ..device.registers import COMMAND_BYTES
 
 __all__ = [
     "FILES",

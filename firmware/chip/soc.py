@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from . import registers
+from ..device import registers
 
 __all__ = [
     "DONE",
@@ -176,7 +176,7 @@ class SocJob:
     kept : Kept, optional
     limits : Limits
     table : int
-        Offset in the window of a table that ``gradloom.firmware.steps`` makes: it says which program a run is of, and
+        Offset in the window of a table that :mod:`~.steps` makes: it says which program a run is of, and
         patches it; 0: there is none.
     answers : int
         Offset in the window of what prompts by UART need (``soc_infer.h``); 0: the job answers none.

@@ -84,7 +84,7 @@ static int find_uio(void)
     return found;
 }
 
-/* ---- a simulation: frames of a header, a message as JSON, and bytes (firmware/frames.py) */
+/* ---- a simulation: frames of a header, a message as JSON, and bytes (firmware/jobs/frames.py) */
 
 static void all(int socket, void *data, size_t length, int out)
 {
