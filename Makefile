@@ -142,10 +142,10 @@ evidence-ulx3s: $(ECP5_READY)
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
 	time $(BIN)/gradloom report build/evidence/ulx3s --max-levels 10
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_pll.py tests/boards/ulx3s/test_asked.py tests/boards/ulx3s/test_data.py
-	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s --lines 10
+	time $(BIN)/python docs/examples/hardware/ulx3s_lines.py build/evidence/ulx3s --lines 10
 
 evidence-mesh: $(ECP5_READY)
-	time $(BIN)/python docs/examples/mesh_ecp5.py --sizes 4 8
+	time $(BIN)/python docs/examples/hardware/mesh_ecp5.py --sizes 4 8
 
 evidence-genesys2: $(READY)
 	$(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/genesys2
@@ -159,14 +159,14 @@ evidence-kv260: $(READY)
 	time $(BIN)/gradloom finetune instantft-kv260 --design build/evidence/kv260 -o build/evidence/finetune
 
 evidence-language: $(LLM_READY)
-	time $(BIN)/python docs/examples/qlora_linears.py
-	time $(BIN)/python docs/examples/qlora_step.py --head --layers 30 --tokens 32
+	time $(BIN)/python docs/examples/language/qlora_linears.py
+	time $(BIN)/python docs/examples/language/qlora_step.py --head --layers 30 --tokens 32
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2 --seq 16
 	time $(BIN)/python -m pytest -q tests/models tests/systems/text/reference/test_llama.py tests/systems/text/reference/test_linears.py
 
 evidence-curve: $(LLM_READY)
-	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
-	time $(BIN)/python docs/examples/qlora_curve.py --engine reference
+	time $(BIN)/python docs/examples/language/qlora_curve.py --adapter build/evidence/qlora
+	time $(BIN)/python docs/examples/language/qlora_curve.py --engine reference
 
 evidence-proofs:
 	time $(MAKE) proofs JOBS=1
@@ -226,8 +226,8 @@ evidence-pythons: $(READY)
 evidence-ledger: $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
 	time $(BIN)/python docs/ledger.py --run
-	time $(BIN)/python docs/examples/peers.py
-	time $(BIN)/python docs/examples/scale_sim.py
+	time $(BIN)/python docs/examples/hardware/peers.py
+	time $(BIN)/python docs/examples/hardware/scale_sim.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)

@@ -11,7 +11,7 @@ from gradloom import boards
 from gradloom.preset import PRESETS
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs/guides/on-the-board.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs/guides/boards/on-the-board.md").read_text(encoding="utf-8")
 ROWS = {
     name: cells
     for line in re.findall(r"## Every preset\n(.*?)\n## ", GUIDE, re.S)[0].splitlines()

@@ -77,7 +77,7 @@ def machine_memory():
 
 
 def test_each_fault_of_the_guide_has_its_test():
-    guide = (ROOT / "docs/guides/on-the-board.md").read_text()
+    guide = (ROOT / "docs/guides/boards/on-the-board.md").read_text()
     (section,) = re.findall(r"## What goes wrong\n(.*?)\n## ", guide, re.S)
     rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
     named = [re.findall(r"`(test_\w+)`", row) for row in rows]

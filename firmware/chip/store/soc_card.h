@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What `gradloom card write` wrote on a memory card, brought into memory; docs/guides/genesys2.md tells the layout.
+ * What `gradloom card write` wrote on a memory card, brought into memory; docs/guides/boards/genesys2.md tells the layout.
  */
 #ifndef GRADLOOM_SOC_CARD_H
 #define GRADLOOM_SOC_CARD_H

