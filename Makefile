@@ -103,7 +103,9 @@ $(ECP5_READY): $(READY)
 	@$(INSTALL) -c requirements.lock -e '.[dev,ecp5]'
 	@touch $@
 
-test: lint types unit
+# Types are checked beside the tests, whose end is the end of all: by themselves they keep one core busy.
+test: lint
+	@$(MAKE) --no-print-directory -j 2 types unit
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -201,7 +203,7 @@ evidence-large: $(READY)
 	    tests/systems/text/card/test_board_job.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
 	    tests/engines tests/shell tests/sim/run/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
-	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py
+	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py tests/docs/test_site.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90
