@@ -173,7 +173,7 @@ def components():
     return {
         ".".join(("gradloom", *path.with_suffix("").parts))
         for path in of("rtl")
-        if any(isinstance(each, ast.FunctionDef) and each.name == "elaborate" for each in ast.walk(parsed(path)))
+        if any(isinstance(each, ast.FunctionDef) and each.name == "elaborate" for each, _ in statements(parsed(path)))
     }
 
 
@@ -269,7 +269,7 @@ def test_few_functions_return_a_dict_of_anything():
     untyped = [
         (path, each.name)
         for path in SOURCES
-        for each in ast.walk(parsed(path))
+        for each, _ in statements(parsed(path))
         if isinstance(each, ast.FunctionDef) and each.returns and "dict[str, Any]" in ast.unparse(each.returns)
     ]
     assert len(untyped) <= 104
