@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import signal
 import socket
 import stat
 import subprocess
@@ -80,6 +81,15 @@ class Board:
     def power_off(self) -> None:
         self.server.kill()
         self.server.wait()
+
+    @contextlib.contextmanager
+    def halted(self):
+        """The device stands still, so that what runs on it does not end meanwhile."""
+        self.server.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.server.send_signal(signal.SIGCONT)
 
     def command(self, *arguments: str) -> list[str]:
         """The agent on the board, in :attr:`host`."""
