@@ -33,7 +33,7 @@ from .test_interrupted import SMALL
 PRESET = find_preset("instantft-kv260")
 OPTIONS = PRESET.workload.options(PRESET.name, {"limit": 12, "epochs": 2, "batch": 4})
 #: Long enough to be met while it runs.
-LONG = dataclasses.replace(OPTIONS, epochs=16)
+LONG = dataclasses.replace(OPTIONS, epochs=40)
 
 
 @pytest.fixture(scope="module")
