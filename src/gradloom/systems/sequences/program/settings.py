@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradloom.rtl.formats.cell import CENTRED
-from gradloom.rtl.formats.requantizer import Requantizer
+from gradloom.rtl.formats.requantizer import NEAR, Requantizer
 
 __all__ = ["HALF", "IDLE", "Affine", "quantizer_word"]
 
@@ -19,7 +19,8 @@ HALF = 1 << CENTRED - 1
 class Affine:
     """``(n * multiplier + addend) >> shift``; arrays: one a channel.
 
-    With ``even``, ties go to the even code.
+    With ``even``, ties go to the even code; with ``near``, a tie may have low bits, see
+    :class:`~gradloom.rtl.formats.requantizer.Requantizer`.
     """
 
     multiplier: np.ndarray
@@ -28,13 +29,15 @@ class Affine:
     even: bool
     lo: int
     hi: int
+    near: bool = False
 
     @classmethod
     def of(cls, requantizer: Requantizer, what: str) -> "Affine":
         if requantizer.kind == "table":
             raise ValueError(
-                f"{what}: became a table of {requantizer.thresholds.size} thresholds: the cell engine multiplies, adds "
-                "and shifts; run it with --engine reference"
+                f"{what}: became a table of {requantizer.thresholds.size} thresholds, which are on no line: the cell "
+                "engine multiplies, adds and shifts; quantise with levels of one distance, or run it with --engine "
+                "reference"
             )
         half = 1 << requantizer.shift - 1 if requantizer.half_even else 0
         made = cls(
@@ -44,6 +47,7 @@ class Affine:
             requantizer.half_even,
             requantizer.lo,
             requantizer.hi,
+            bool(requantizer.near),
         )
         if made.multiplier.max() >= 1 << _MULTIPLIER or made.shift >= _SHIFTS:
             raise ValueError(
@@ -67,8 +71,8 @@ class Affine:
             raise ValueError(f"{what}: its bias is {max(-offset.min(), offset.max())} units: must be below {limit}")
         low, high = reach
         for beyond, end, side in (
-            (low + offset < -HALF, (-HALF * multiplier + rest) >> self.shift > self.lo, "low"),
-            (high + offset >= HALF, ((HALF - 1) * multiplier + rest) >> self.shift < self.hi, "high"),
+            (low + offset < -HALF, self._codes(-HALF * multiplier + rest) > self.lo, "low"),
+            (high + offset >= HALF, self._codes((HALF - 1) * multiplier + rest) < self.hi, "high"),
         ):
             if (beyond & end).any():
                 raise ValueError(
@@ -77,13 +81,19 @@ class Affine:
                 )
         return np.stack([offset, multiplier, rest], axis=1)
 
+    def _codes(self, value: np.ndarray) -> np.ndarray:
+        """Codes of products with their addends, before they are clipped."""
+        below = (value & (1 << self.shift) - 1) >> (NEAR if self.near else 0)
+        return (value >> self.shift) & ~(below == 0).astype(np.int64) if self.even else value >> self.shift
+
 
 #: Of a network without a convolution.
 IDLE = Affine(np.zeros(1, np.int64), np.zeros(1, np.int64), 0, False, 0, 0)
 
 
-def quantizer_word(multiplier: int, addend: int, shift: int, even: bool, lo: int, hi: int, one: int = 0) -> bytes:
-    """A :class:`~...formats.cell.QuantizerWord`."""
-    word = multiplier | (addend & (1 << 48) - 1) << 32 | shift << 80 | int(even) << 86 | one << 87
-    word |= (lo & 0xFFFF) << 96 | (hi & 0xFFFF) << 112
+def quantizer_word(made: Affine, addend: int, one: int = 0) -> bytes:
+    """A :class:`~...formats.cell.QuantizerWord` of one channel."""
+    word = int(made.multiplier[0]) | int(made.near) << 31 | (addend & (1 << 48) - 1) << 32
+    word |= made.shift << 80 | int(made.even) << 86 | one << 87
+    word |= (made.lo & 0xFFFF) << 96 | (made.hi & 0xFFFF) << 112
     return word.to_bytes(16, "little")

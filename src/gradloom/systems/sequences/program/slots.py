@@ -251,10 +251,10 @@ def _behind_gru(cell: IntegerGru) -> Behind:
     accumulator = Affine.of(cell.accumulators["new"], "new accumulator")
     reach = accumulator.lo, accumulator.hi
     one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
-    kept = Affine(one, zero, accumulator.shift, accumulator.even, *reach)
+    kept = replace(accumulator, multiplier=one, addend=zero)
     # What is added to the state's code is 0: its product alone counts.
     added = Affine(np.array([of_kept]), zero, 0, False, 0, 0)
-    made = Affine(np.array([of_new]), zero, own.shift, own.even, own.lo, own.hi)
+    made = replace(own, multiplier=np.array([of_new]), addend=zero)
     return Behind(
         kept=(kept, 0),
         added=(added, int(own.addend[0])),
