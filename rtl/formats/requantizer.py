@@ -7,12 +7,13 @@ from math import lcm
 
 import numpy as np
 
-__all__ = ["NEAR", "Requantizer", "rounding_thresholds", "step_thresholds"]
+__all__ = ["NEAR", "NEAR_SHIFT", "Requantizer", "rounding_thresholds", "step_thresholds"]
 
 #: Largest shift that is looked for, and bound of products in 64 bits.
 _MOST_SHIFT, _MOST = 40, 1 << 62
-#: Low bits that a tie may have: how far a rounded multiplier may move it. The least shift with them, of whole bytes.
-NEAR, _NEAR_SHIFT = 18, 24
+#: Low bits that a tie may have: how far a rounded multiplier may move it; of one multiplier, and where it takes more.
+#: The least shift with them, of whole bytes.
+NEAR, _FAR, NEAR_SHIFT = 16, 22, 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +78,9 @@ class Requantizer:
         half_even, near = False, 0
         if found is None and slopes:
             found, half_even = _rounded(thresholds, codes, slopes, offsets), True
-        if found is None and slopes:
-            found, near = _nearly(thresholds, codes, slopes, offsets), NEAR
+        for more in (NEAR, _FAR) if found is None and slopes else ():
+            if found is None:
+                found, near = _nearly(thresholds, codes, slopes, offsets, more), more
         if found is None:
             return cls(thresholds, lo, hi, "table", one, zero, 0, False)
         multiplier, addend, shift = found
@@ -231,22 +233,24 @@ def _rounded(
 
 
 def _nearly(
-    thresholds: np.ndarray, codes: np.ndarray, slopes: Sequence[Fraction], offsets: Sequence[Fraction]
+    thresholds: np.ndarray, codes: np.ndarray, slopes: Sequence[Fraction], offsets: Sequence[Fraction], near: int
 ) -> tuple[np.ndarray, np.ndarray, int] | None:
-    """The same of any slopes, by multipliers that are near them: ties end within :data:`NEAR` bits.
+    """The same of any slopes, by multipliers that are near them: ties end within ``near`` bits.
 
     Results do not decrease, since ties of one code are neighbours: right at each threshold and at the integer below is
     right for every integer.
     """
     reach = int(max(abs(thresholds.min()), abs(thresholds.max()))) + 1
-    for shift in range(_NEAR_SHIFT, _MOST_SHIFT + 1):
+    # The cheapest; of one that is split into parts, the most exact.
+    shifts = range(NEAR_SHIFT, 2 * NEAR_SHIFT)
+    for shift in shifts if near == NEAR else reversed(shifts):
         exact = [(round(slope * (1 << shift)), round(offset * (1 << shift))) for slope, offset in zip(slopes, offsets)]
         if max(abs(slope) * reach + abs(offset) for slope, offset in exact) >= _MOST:
-            return None
+            continue
         multiplier, addend = np.array(exact, np.int64).T
         # A tie may move down as well as up.
-        for middle in (1 << NEAR - 1, 1 << NEAR - 2, 3 << NEAR - 2):
-            if (multiplier > 0).all() and _even(thresholds, codes, multiplier, addend + middle, shift, NEAR):
+        for middle in (1 << near - 1, 1 << near - 2, 3 << near - 2):
+            if (multiplier > 0).all() and _even(thresholds, codes, multiplier, addend + middle, shift, near):
                 return multiplier, addend + middle, shift
     return None
 

@@ -102,10 +102,10 @@ def example_layers(
 
 
 def example_odd(network: RecurrentNetwork, seed: int) -> RecurrentNetwork:
-    """A network of recurrent layers whose scales are powers of two, each times 3/8 to 13/8.
+    """A network whose scales are powers of two, each times 3/8 to 13/8.
 
-    So the ratios of scales have odd denominators, and quantisers have ties. The input and all hidden states share one
-    factor, the parts of a cell state another. Update gates stay.
+    So the ratios of scales have odd denominators, and quantisers have ties. Inputs of layers and all hidden states
+    share one factor, the parts of a cell state another. Gates that are subtracted from 1 stay.
     """
     rng = np.random.default_rng(seed)
 
@@ -116,6 +116,10 @@ def example_odd(network: RecurrentNetwork, seed: int) -> RecurrentNetwork:
         return Coding(coding.scale * by, coding.lo, coding.hi)
 
     common = factor()
+
+    def odd_conv(conv: Any) -> Any:
+        by = factor()
+        return replace(conv, scale=conv.scale * by, bias=conv.bias * by, coding=scaled(conv.coding, common))
 
     def odd(cell: Any) -> Any:
         gates = {}
@@ -143,6 +147,5 @@ def example_odd(network: RecurrentNetwork, seed: int) -> RecurrentNetwork:
         return replace(cell, gates=gates, hidden=hidden, kept=state, added=state, state=state, squashed=squashed)
 
     layers = tuple((odd(forward), backward and odd(backward)) for forward, backward in network.layers)
-    return replace(
-        network, input=scaled(network.input, common), cell=layers[-1][0], backward=layers[-1][1], below=layers[:-1]
-    )
+    front, source = tuple(map(odd_conv, network.front)), scaled(network.input, factor() if network.front else common)
+    return replace(network, input=source, front=front, cell=layers[-1][0], backward=layers[-1][1], below=layers[:-1])

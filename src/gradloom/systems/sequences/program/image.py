@@ -114,7 +114,7 @@ class CellImage:
             room.need("gru", passes, "a GRU" if passes == 1 else "a GRU that resets in front of its product")
         near = next((each for each in network.integers.quantizers() if "near" in each), None)
         if near is not None:
-            room.need("ties", 1, f"ties of {near['quantizer']}, whose scales' ratio has an odd denominator")
+            room.need("ties", 1, f"ties of the {near['quantizer']}, the ratio of whose scales has an odd denominator")
         size = self.order.size
         room.need("window", size, f"windows of {size} codes")
         outputs = 0 if self.conv is None else len(self.conv.conv.weight)
