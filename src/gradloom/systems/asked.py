@@ -77,6 +77,9 @@ def asked_for(
     """
     if model in KNOWN:
         return _named(model, board, verb)
+    folder = Path(model)
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise ValueError(f"model={model}: is an adapter's folder: name the model that it is for, and --adapter {model}")
     able = [preset for preset in KNOWN.values() if verb is None or preset.workload.can(verb)]
     shipping = [preset for preset in able if preset.workload.ships == model]
     asked = {kind.kind: kind.function("knows")(model) for kind in _kinds(able)}
