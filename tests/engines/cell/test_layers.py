@@ -92,14 +92,34 @@ def test_every_code_sum_and_counter(name, memory):
     assert not made.behind or len(np.unique(ran.sums)) > made.head.weight.shape[0]
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("windows", 37), ("GRU", 14), ("GRU0", 14)])
-def test_ties_of_odd_scales_go_to_the_even_code(kind, seed):
-    made = example_network(seed, 8, 3, kernel=4, stride=2, outputs=6, classes=5)
-    made = example_odd(made if kind == "windows" else example_layers(kind, seed, 8, 6), seed)
+def tied(kind):
+    """Of the sums of most gates each sixth is a tie."""
+    made = example_layers(kind, 14, 8, 6)
+    half, none = np.full(8, 0.5), np.zeros(8)
+    coding = Coding(6 * 0.5 * made.input.scale, -32, 31)
+    gates = {
+        name: replace(
+            each, w=np.sign(each.w), u=np.sign(each.u), w_scale=half, u_scale=half, bias=none, accumulator=coding
+        )
+        for name, each in made.cell.gates.items()
+    }
+    return replace(made, cell=replace(made.cell, gates=gates))
+
+
+ODD = {
+    "windows": example_odd(example_network(37, 8, 3, kernel=4, stride=2, outputs=6, classes=5), 37),
+    "GRU": example_odd(example_layers("GRU", 14, 8, 6), 14),
+    "LSTM of many": tied("LSTM"),
+    "GRU0 of many": tied("GRU0"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_ties_of_scales_in_any_ratio_go_to_the_even_code(name):
+    made = ODD[name]
     found = [each["quantizer"] for each in made.integers.quantizers() if "near" in each]
     assert len(found) > 2, found
-    codes = example_codes(made, np.random.default_rng(6), 2, 16)
-    ran = run_cell(made, codes, PASSES, timing=MEMORIES[2])
+    ran = run_cell(made, example_codes(made, np.random.default_rng(6), 2, 16), PASSES, timing=MEMORIES[2])
     assert len(np.unique(ran.trace.h)) > 6
 
 
@@ -173,7 +193,7 @@ def test_a_design_without_them_refuses_them():
 def test_a_mutant_fails_the_bench(monkeypatch, unit, name, kind):
     made, each, engine = example_layers(kind, 7, 7, 5, powers=False), mutant(unit, name), CellEngine
     if unit is MultiplyShift:
-        made = example_odd(example_layers(kind, 14, 7, 5), 14)
+        made = tied(kind)
     if unit is StateStages:  # a part of the engine's class
         engine = type("Broken", (each, CellEngine), {})
     else:
