@@ -34,8 +34,6 @@ from .job_memory import Firmware, Window, compiled, host
 from .test_board_job import EMPTY
 
 TEXTS = TOKENS, TOKENS[::-1]
-#: Four of the rows are the two blocks', the others stay zero.
-ROWS = 8
 LAYERS, RULE, MEMORY = (0, 1), AdamW(lr=1e-2, weight_decay=0.1), 1 << 24
 RATES = Schedule(shape="cosine", steps=5, warmup=1)
 FACTS = {
@@ -45,7 +43,7 @@ FACTS = {
     "layers": 2,
     "tokens": len(TOKENS),
     "rank": 2,
-    "rows": ROWS,
+    "rows": 16,
     "alpha": 4.0,
     "moment_scales": RULE.moment_scales,
 }
@@ -57,11 +55,11 @@ def blocks():
 
 
 def course(frozen, steps, texts=TEXTS, rule=RULE, rates=RATES):
-    return instant_course(frozen, texts, blocks(), LAYERS, rule, steps, rates, rows=ROWS)
+    return instant_course(frozen, texts, blocks(), LAYERS, rule, steps, rates, rows=16)
 
 
 def reference(frozen, made):
-    return InstantJobTrainer(frozen, blocks(), LAYERS, RULE, rows=ROWS, schedule=RATES, frac=made.frac)
+    return InstantJobTrainer(frozen, blocks(), LAYERS, RULE, rows=16, schedule=RATES, frac=made.frac)
 
 
 def words_of(made, trainer):
