@@ -75,7 +75,7 @@ class Requantizer:
         if (thresholds == codes).all():
             return cls(thresholds, lo, hi, "nothing", one, zero, 0, False)
         found = _affine(thresholds, codes)
-        half_even, near = False, 0
+        half_even, near, more = False, 0, 0
         if found is None and slopes:
             found, half_even = _rounded(thresholds, codes, slopes, offsets), True
         for more in (NEAR, _FAR) if found is None and slopes else ():

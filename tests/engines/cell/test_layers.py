@@ -250,6 +250,11 @@ BAD = {
         SIZES,
         "inner accumulator: has 401 codes: at most 256 fit the cell engine",
     ),
+    "scales of the states": (
+        gates(new={"output": Coding(0.0271, -32, 31, name="n")}),
+        SIZES,
+        "the hidden state has scale 0.03125 and the new state, quantised by 'n', 0.0271, whose ratio must be one of",
+    ),
     "1 minus the gate": (
         gates(update={"output": Coding(2.0**-9, 0, 255)}),
         SIZES,
