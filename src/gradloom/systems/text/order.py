@@ -1,10 +1,12 @@
 """The order of a head's elements in the machine.
 
 Positions turn element i of a head with element i + head_dim / 2. The vector engine turns the halves of a tile with each
-other. Queries and keys of the machine therefore have both elements of 32 pairs in each tile of a head. Scores do not
+other. Queries and keys of the machine therefore have both elements of 32 pairs in each tile of a head; pairs that do
+not turn have the angle 0. Scores do not
 see an order that queries and keys share. Files and floating-point models have the elements as Hugging Face has them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -17,20 +19,32 @@ from gradloom.models.language import LanguageModel
 
 from .operations.tensors import EDGE
 
-__all__ = ["arranged", "order", "restored"]
+__all__ = ["arranged", "moved", "order", "restored"]
 
 _Learnt = TypeVar("_Learnt", bound=Learnt)
-#: Modules whose outputs have the machine's order, and what has as many elements.
-_TURNED = {"q_proj": "attention", "k_proj": "kv", "q_norm": "head_dim", "k_norm": "head_dim"}
+#: Modules whose outputs have the machine's order, with the linear that makes them.
+_TURNED = {"q_proj": "q_proj", "k_proj": "k_proj", "q_norm": "q_proj", "k_norm": "k_proj"}
 
 
 def order(model: LanguageModel, module: str) -> np.ndarray | None:
     """Which output of a module is each of the machine's; None where the machine has them as they are."""
-    size = _TURNED.get(module.rpartition(".")[2])
-    if size is None or model.head_dim == EDGE:
+    last = module.rpartition(".")[2]
+    if last not in _TURNED or (model.head_dim == EDGE and model.places is None):
         return None
-    heads = np.arange(getattr(model, size)).reshape(-1, 2, model.head_dim // EDGE, EDGE // 2)
-    return heads.swapaxes(1, 2).reshape(-1)
+    projection = _TURNED[last]
+    count = model.shape(projection)[0] if last == projection else model.norm_features(projection)
+    heads = np.arange(count).reshape(-1, model.head_dim)
+    if model.places is not None:
+        heads = heads[:, model.places]
+    return heads.reshape(-1, 2, model.head_dim // EDGE, EDGE // 2).swapaxes(1, 2).reshape(-1)
+
+
+def moved(model: LanguageModel) -> int:
+    """Rows of queries' and keys' linears that stay neighbours in the machine's order, at least."""
+    rows = order(model, "k_proj")
+    if rows is None:
+        return model.head_dim
+    return math.gcd(*(np.flatnonzero(np.diff(rows[: model.head_dim]) != 1) + 1).tolist(), model.head_dim)
 
 
 def arranged(model: LanguageModel, adapters: Mapping[str, _Learnt]) -> dict[str, _Learnt]:

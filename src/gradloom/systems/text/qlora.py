@@ -117,7 +117,7 @@ class QLoraTask(TextTask):
     @property
     def config(self) -> LanguageConfig:
         """Configuration of the machine, with packing where it is needed."""
-        config: LanguageConfig = self.job.config
+        config = super().config
         if STORES[self.store] is None or config.packing:
             return config
         if self.job.design and self.job.design.directory and self.asked.engine == "rtl":

@@ -19,6 +19,7 @@ from gradloom.models.texts.example import targets_of
 from gradloom.output import some
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.program.descent import Lion as MachineLion
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.driver import repeatable
 from gradloom.systems.held_out import Judging, Score
 from gradloom.systems.job import Job
@@ -31,6 +32,7 @@ from .costs.budget import cached_texts
 from .costs.fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
 from .costs.request import BudgetRequest
 from .data import Data, Turns, read_data
+from .operations.shapes import suited
 from .quantized import Quantized
 from .reference.descent import OPTIMIZERS
 from .reference.optimizers import FloatAdamW, FloatLion, Optimizer, Sgd
@@ -101,6 +103,22 @@ class TextTask(Task):
     before: list[tuple[str, str]]
 
     # ---- what is prepared
+
+    @property
+    def config(self) -> LanguageConfig:
+        """Configuration of the machine, with what the model needs."""
+        made = suited(self.job.config, self.shapes)
+        if (
+            made != self.job.config
+            and self.job.design
+            and self.job.design.directory
+            and self.job.options.engine == "rtl"
+        ):
+            raise ValueError(
+                f"model={self.shapes.name}: its activation is GELU, the design in {self.job.design.directory} has "
+                f"gelu=0; generate it with --set gelu=1"
+            )
+        return made
 
     @property
     def rule(self) -> float | MachineAdamW:

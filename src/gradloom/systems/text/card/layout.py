@@ -4,7 +4,7 @@ A job is laid out alike whether its values are known or not, so a plan says the 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from gradloom.firmware.chip.adapter_store import HEADER_BYTES as STORE_HEADER
@@ -23,6 +23,7 @@ from ..operations.base import Fracs, Operation
 from ..operations.learnt.rechosen import FRACS, Rechosen, constants
 from ..operations.learnt.training import training_operations
 from ..operations.learnt.updates import Update
+from ..operations.shapes import suited
 from ..operations.tensors import EDGE, Tensor
 from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
 from ..program.layout import Layout
@@ -377,7 +378,7 @@ def planned_job(shape: Shape, config: LanguageConfig) -> JobLayout:
 def planner(config: LanguageConfig, **counts: int) -> Callable[[BudgetRequest], Mapping[str, int]]:
     """What lays out requests for a plan; ``counts``: of :func:`shape_of`."""
     # Adapters that are stored as codes need the machine to have packing, as their fine-tune gives it.
-    return lambda request: laid_out(shape_of(request, **counts), replace(config, packing=1))
+    return lambda request: laid_out(shape_of(request, **counts), suited(config, request.model, packing=1))
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
 
 from ..operations.base import Fracs, Operation
-from ..operations.elements import Add, Biased, Loss, Rope, Swiglu, SwigluBackward
+from ..operations.elements import Add, Biased, Gated, GatedBackward, Loss, Rope
 from ..operations.learnt.again import again
 from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
@@ -162,7 +162,7 @@ class _Lowering:
         row = self.config.row_beats
         if self.every is not None and self.part_loss and isinstance(operation, Loss):
             return [*by_rows(operation, self.every, row)]
-        if not isinstance(operation, Add | Biased | Rope | Swiglu | SwigluBackward | _SCALES):
+        if not isinstance(operation, Add | Biased | Rope | Gated | GatedBackward | _SCALES):
             return [operation]
         slices = {
             each.name: value for each in fields(operation) if isinstance(value := getattr(operation, each.name), Slice)

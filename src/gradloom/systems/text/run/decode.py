@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class Decoding:
             self._kept(before) | {self.decode.input.name: self._x},
             before.tables,
             before.matrix,
-            angles=self.prompt.frozen.model.angles(1, self.position),
+            turns=partial(self.prompt.frozen.model.turns, 1, self.position),
         )
         made.run(self.decode.operations)
         return made
