@@ -173,16 +173,12 @@ def test_results_that_are_held_are_not_lost(vector_bench):
     gate, up, dy = (words(rng, shape) for _ in range(3))
     assert gate.size // LANES > make().depth + 4 * LEAD
     gated = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
-    both = (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15}, {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape})
-    found = vector_bench(make(), ROW)(
-        [
-            both,
-            (both[0], both[1] | {"gelu": 1}, *both[2:]),
-            both,
-            (VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape}),
-        ],
-        hold=HOLD,
+    operands, results = {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape}
+    both, gelu = (
+        (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15, "gelu": which}, operands, results) for which in (0, 1)
     )
+    last = VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape}
+    found = vector_bench(make(), ROW)([both, gelu, both, last], hold=HOLD)
     for each, kind in zip(found, ("silu", "gelu_tanh", "silu")):
         made = reference.swiglu_backward(dy, gate, up, gate_shift=15, tables=GATES[kind], **gated)
         same(each, **dict(zip("oq", made)))

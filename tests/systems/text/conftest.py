@@ -14,8 +14,8 @@ from gradloom.systems.text.run.training import Training
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 MODEL = SMALL
-#: With Qwen2's biases, SmolLM3's layer without positions, Granite's factor of the scores, OLMo 2's norms behind attention
-#: and feed-forward part and of all heads together, and Phi-4's heads, a part of which turns and grows.
+#: With Qwen2's biases, SmolLM3's layer without positions, Granite's factor of the scores, OLMo 2's norms behind
+#: attention and feed-forward part and of all heads together, and Phi-4's heads, a part of which turns and grows.
 FAMILIES = replace(
     SMALL,
     kv_heads=2,
@@ -27,8 +27,8 @@ FAMILIES = replace(
     turned=48,
     scaling=Scaling(original=16, divisors=tuple(np.linspace(1, 3, 24)), size=1.2),
 )
-#: With heads of two tiles, Qwen3's norms of queries and keys, whose epsilon is not to be overlooked, and Gemma 3's norms
-#: before and after, its activation and its layer with other angles.
+#: With heads of two tiles, Qwen3's norms of queries and keys, whose epsilon is not to be overlooked, and Gemma 3's
+#: norms before and after, its activation and its layer with other angles.
 LONG_HEADS = replace(
     SMALL,
     kv_heads=1,

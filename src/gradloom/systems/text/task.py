@@ -107,16 +107,11 @@ class TextTask(Task):
     @property
     def config(self) -> LanguageConfig:
         """Configuration of the machine, with what the model needs."""
-        made = suited(self.job.config, self.shapes)
-        if (
-            made != self.job.config
-            and self.job.design
-            and self.job.design.directory
-            and self.job.options.engine == "rtl"
-        ):
+        made, design = suited(self.job.config, self.shapes), self.job.design
+        if made != self.job.config and design and design.directory and self.job.options.engine == "rtl":
             raise ValueError(
-                f"model={self.shapes.name}: its activation is GELU, the design in {self.job.design.directory} has "
-                f"gelu=0; generate it with --set gelu=1"
+                f"model={self.shapes.name}: its activation is GELU, the design in {design.directory} has gelu=0; "
+                f"generate it with --set gelu=1"
             )
         return made
 
