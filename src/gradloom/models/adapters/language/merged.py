@@ -125,13 +125,16 @@ def write_gguf(file: BinaryIO, source: GgufCheckpoint, merged: Merged, weights: 
     file.write(out + bytes(-len(out) % held.align))
     for count, own in enumerate(held.tensors):
         tell(count, len(held.tensors), "writing")
-        content = held.stored(own) if names[own] not in changed else _content(merged, names[own], weights, linears)
+        content = (
+            held.stored(own)
+            if names[own] not in changed
+            else _content(merged, names[own], weights, linears, source.paired(names[own]))
+        )
         file.write(content + bytes(-len(content) % held.align))
 
 
-def _content(merged: Merged, name: str, weights: str, linears: set[str]) -> bytes:
+def _content(merged: Merged, name: str, weights: str, linears: set[str], heads: int | None) -> bytes:
     values = merged.values(name)
-    heads = {"q_proj": merged.model.heads, "k_proj": merged.model.kv_heads}.get(name.split(".")[-2])
     if heads is not None:
         values = turned_pairs(values, heads, back=True)
     if name not in linears or weights == "f32":
