@@ -28,9 +28,10 @@ FAMILIES = replace(
     scaling=Scaling(original=16, divisors=tuple(np.linspace(1, 3, 24)), size=1.2),
 )
 #: With heads of two tiles, Qwen3's norms of queries and keys, whose epsilon is not to be overlooked, and Gemma 3's
-#: norms before and after, its activation and its layer with other angles.
+#: norms before and after, its activation and its layer with other angles. Rows of 192 part groups of scales.
 LONG_HEADS = replace(
     SMALL,
+    hidden=192,
     kv_heads=1,
     head_dim=128,
     biases=True,

@@ -6,7 +6,6 @@ not turn have the angle 0. Scores do not
 see an order that queries and keys share. Files and floating-point models have the elements as Hugging Face has them.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from gradloom.models.language import LanguageModel
 
 from .operations.tensors import EDGE
 
-__all__ = ["arranged", "moved", "order", "restored"]
+__all__ = ["arranged", "order", "restored"]
 
 _Learnt = TypeVar("_Learnt", bound=Learnt)
 #: Modules whose outputs have the machine's order, with the linear that makes them.
@@ -37,14 +36,6 @@ def order(model: LanguageModel, module: str) -> np.ndarray | None:
     if model.places is not None:
         heads = heads[:, model.places]
     return heads.reshape(-1, 2, model.head_dim // EDGE, EDGE // 2).swapaxes(1, 2).reshape(-1)
-
-
-def moved(model: LanguageModel) -> int:
-    """Rows of queries' and keys' linears that stay neighbours in the machine's order, at least."""
-    rows = order(model, "k_proj")
-    if rows is None:
-        return model.head_dim
-    return math.gcd(*(np.flatnonzero(np.diff(rows[: model.head_dim]) != 1) + 1).tolist(), model.head_dim)
 
 
 def arranged(model: LanguageModel, adapters: Mapping[str, _Learnt]) -> dict[str, _Learnt]:

@@ -1,14 +1,11 @@
 """Bounds of a model's shapes that all machines have, and what it needs of one."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from gradloom.models.language import LanguageModel
-from gradloom.rtl.formats.weights.blocks import GROUP
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..order import moved
 from .tensors import EDGE
 
 __all__ = ["odd_shapes", "suited"]
@@ -32,9 +29,3 @@ def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
             yield field, getattr(model, field), f"must be a multiple of {EDGE}"
     if model.head_dim % EDGE or model.head_dim > _MOST_ELEMENTS:
         yield "head_dim", model.head_dim, f"must be a multiple of {EDGE}, at most {_MOST_ELEMENTS}"
-    elif moved(model) < model.head_dim and model.hidden % EDGE == 0:
-        # A tile of queries has the halves of pairs: rows of codes move, and with them whole groups of scales.
-        row, rows = model.hidden // EDGE, moved(model)
-        if rows * row % GROUP and GROUP % (model.head_dim * row):
-            least = EDGE * GROUP // math.gcd(rows, GROUP)
-            yield "hidden", model.hidden, f"must be a multiple of {least} with heads of {model.head_dim} elements"
