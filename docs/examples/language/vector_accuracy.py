@@ -16,7 +16,7 @@ import numpy as np
 
 from gradloom.models.adapters.lora import load_lora
 from gradloom.models.files.language.checkpoint import open_checkpoint
-from gradloom.rtl.formats.vector import TERM
+from gradloom.rtl.formats.vector import GATES, TERM
 from gradloom.rtl.formats.weights.linear import ACTIVATION
 from gradloom.sim.reference import vector
 from gradloom.systems.text.operations import vector as plan
@@ -45,15 +45,15 @@ def rms_norm_backward(dx, dy, x, weight, eps):
     return [(vector.rms_norm_backward(dw, xw, ww, root, **shifts["result"]), dxf, dx)]
 
 
-def swiglu(y, gate, up):
+def gated(y, gate, up, kind):
     (gw, gf), (uw, uf), yf = encode(gate), encode(up), encode(y)[1]
-    return [(vector.swiglu(gw, uw, **plan.swiglu(gf, uf, yf)), yf, y)]
+    return [(vector.swiglu(gw, uw, **plan.swiglu(gf, uf, yf), tables=GATES[kind]), yf, y)]
 
 
-def swiglu_backward(results, dy, gate, up):
+def gated_backward(results, dy, gate, up, kind):
     (dw, df), (gw, gf), (uw, uf) = encode(dy), encode(gate), encode(up)
     fracs = [encode(each)[1] for each in results]
-    found = vector.swiglu_backward(dw, gw, uw, **plan.swiglu_backward(df, gf, uf, *fracs))
+    found = vector.swiglu_backward(dw, gw, uw, **plan.swiglu_backward(df, gf, uf, *fracs), tables=GATES[kind])
     return list(zip(found, fracs, results))
 
 
@@ -83,7 +83,7 @@ def main() -> None:
 
         return call
 
-    for again in (rms_norm, rms_norm_backward, swiglu, swiglu_backward, rope):
+    for again in (rms_norm, rms_norm_backward, gated, gated_backward, rope):
         setattr(llama, again.__name__, watched(getattr(llama, again.__name__), again))
     model = llama.Llama(checkpoint.model, checkpoint.tensor, dtype=np.float64)
     model.gradients(golden["tokens"], load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"]))
