@@ -91,10 +91,9 @@ VectorOperands = data.StructLayout(
         "turn": 1,  #: ROPE: backward, by the negative angles
         "wide": 1,  #: ADD: results have 25 bits, else 24
         "limit": 18,  #: SOFTMAX: index of the last element of a row that counts
-        "causal": 1,  #: SOFTMAX: the token's index is added to ``limit``
+        "causal": 1,  #: SOFTMAX: the token's index is added to ``limit``; SWIGLU: GELU by tanh, if the machine has it
         "targets": 1,  #: SOFTMAX: subtracts 1 at each token's target, and gives the loss
-        "gelu": 1,  #: SWIGLU: the activation is GELU by tanh, of a machine that has it, else SiLU
-        "_reserved": 49,
+        "_reserved": 50,
     }
 )
 

@@ -41,7 +41,7 @@ def test_swiglu(vector_bench, stall):
     gate, up, dy = (words(rng, SHAPE) for _ in range(3))
     commands, expected = [], []
     for gate_shift, shift, kind in ((15, 24, "silu"), (16, 24, "gelu_tanh"), (3, 30, "gelu_tanh"), (30, 20, "silu")):
-        gate_of = {"gate": gate_shift, "gelu": kind == "gelu_tanh"}
+        gate_of = {"gate": gate_shift, "causal": kind == "gelu_tanh"}
         forward = {"left": 22, "shift": shift}
         backward = {"left": 22, "right": 23, "shift": shift, "second_shift": shift + 2}
         commands += [
@@ -175,7 +175,7 @@ def test_results_that_are_held_are_not_lost(vector_bench):
     gated = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
     operands, results = {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape}
     both, gelu = (
-        (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15, "gelu": which}, operands, results) for which in (0, 1)
+        (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15, "causal": which}, operands, results) for which in (0, 1)
     )
     last = VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape}
     found = vector_bench(make(), ROW)([both, gelu, both, last], hold=HOLD)

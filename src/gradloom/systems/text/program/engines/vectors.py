@@ -169,7 +169,7 @@ class Vectors(Reading):
         gelu = int(operation.kind == "gelu_tanh")
         if gelu > self.config.gelu:
             raise ValueError("gelu: the machine must have it, for the model's activation is GELU by tanh")
-        return {**_gate(operation.shifts(self.frac)), "gelu": gelu}
+        return {**_gate(operation.shifts(self.frac)), "causal": gelu}
 
     def _gated(self, operation: Gated) -> list[Piece]:
         return self._vector(
