@@ -347,7 +347,8 @@ class LanguageModel:
         linears = {linear.name: linear for linear in self.linears}
         for i in range(self.layers):
             layer = f"model.layers.{i}"
-            shapes |= {f"{layer}.{norm}.weight": (self.hidden,) for norm in self.layer_norms}
+            norms = {f"{layer}.{norm}.weight": place for norm, place in self.layer_norms.items()}
+            shapes |= {name: (self.hidden,) for name, place in norms.items() if place == "norm1"}
             for name, module in PROJECTIONS.items():
                 linear = linears[f"{layer}.{module}.{name}"]
                 shapes[f"{linear.name}.weight"] = (linear.outputs, linear.inputs)
@@ -355,6 +356,7 @@ class LanguageModel:
                     shapes[f"{linear.name}.bias"] = (linear.outputs,)
                 if self.normed and name in HEAD_NORMS:
                     shapes[f"{layer}.{module}.{HEAD_NORMS[name]}.weight"] = (self.norm_features(name),)
+            shapes |= {name: (self.hidden,) for name, place in norms.items() if place != "norm1"}
         shapes[NORM] = (self.hidden,)
         if not self.tied:
             shapes[HEAD] = (self.vocab, self.hidden)
