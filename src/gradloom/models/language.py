@@ -267,7 +267,10 @@ class LanguageModel:
 
         A column is a pair of :attr:`places`; they are multiplied by the size of what is turned. ``kind``: of layers.
         """
-        size, theta = self._turned, self.local_theta if kind == "local" else self.rope_theta
+        size, theta = self._turned, self.rope_theta
+        if kind == "local":
+            assert self.local_theta is not None
+            theta = self.local_theta
         frequencies = theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
         if self.scaling is not None and kind != "local":
             frequencies = self.scaling.scaled(frequencies)

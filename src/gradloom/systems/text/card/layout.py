@@ -23,6 +23,7 @@ from ..operations.base import Fracs, Operation
 from ..operations.learnt.rechosen import FRACS, Rechosen, constants
 from ..operations.learnt.training import training_operations
 from ..operations.learnt.updates import Update
+from ..operations.norms import Norms
 from ..operations.shapes import suited
 from ..operations.tensors import EDGE, Tensor
 from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
@@ -312,7 +313,8 @@ class Shape:
     @property
     def cached(self) -> list[Tensor]:
         """What is kept of a text."""
-        return [Tensor(f"{self.first}.x", self.tokens, self.model.hidden, wide=True)] if self.first else []
+        wide = Norms(self.model).wide
+        return [Tensor(f"{self.first}.x", self.tokens, self.model.hidden, wide)] if self.first else []
 
 
 def shape_of(request: BudgetRequest, *, accumulate: int = 1, texts: int = 1, steps: int = 1) -> Shape:

@@ -45,6 +45,11 @@ class Norms:
 
     # of the residual stream
 
+    @property
+    def wide(self) -> bool:
+        """Whether that stream has wide words: no linear reads it."""
+        return self.model.norms != "after"
+
     def behind(self, x: Tensor, place: str) -> Tensor:
         """What a layer's norm of a place makes of x: x itself where there is none."""
         if place not in self.model.layer_norms.values():

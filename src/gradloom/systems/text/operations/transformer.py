@@ -212,7 +212,7 @@ class Step:
     @property
     def wide(self) -> bool:
         """Whether the residual stream has wide words: no linear reads it."""
-        return self.model.norms != "after"
+        return self.norms.wide
 
     # operations
 
