@@ -17,7 +17,7 @@ set_property -dict [list \
     CONFIG.PSU__USE__M_AXI_GP1 0 \
     CONFIG.PSU__USE__M_AXI_GP2 0 \
     CONFIG.PSU__USE__S_AXI_GP2 1 \
-    CONFIG.PSU__SAXIGP2__DATA_WIDTH $memory_bits \
+    CONFIG.PSU__SAXIGP2__DATA_WIDTH $port_bits \
     CONFIG.PSU__USE__IRQ0 0 \
     CONFIG.PSU__USE__IRQ1 1 \
 ] $ps
@@ -39,8 +39,17 @@ connect_bd_net [get_bd_pins reset/$reset_source] [get_bd_pins accelerator/$reset
 # Registers: AXI4 of 128 bits to AXI4-Lite of 32 bits.
 connect_bd_intf_net [get_bd_intf_pins ps/M_AXI_HPM0_FPD] [get_bd_intf_pins registers/S00_AXI]
 connect_bd_intf_net [get_bd_intf_pins registers/M00_AXI] [get_bd_intf_pins accelerator/s_axi]
-# Memory: same clock, width and protocol on both sides, so a wire.
-connect_bd_intf_net [get_bd_intf_pins accelerator/m_axi] [get_bd_intf_pins ps/S_AXI_HP0_FPD]
+# Memory: same clock, width and protocol on both sides, so a wire. Wider beats become several of the port's.
+if {$memory_bits == $port_bits} {
+    connect_bd_intf_net [get_bd_intf_pins accelerator/m_axi] [get_bd_intf_pins ps/S_AXI_HP0_FPD]
+} else {
+    set narrow [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect memory]
+    set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1 CONFIG.NUM_CLKS 1] $narrow
+    connect_bd_net [get_bd_pins ps/pl_clk0] [get_bd_pins memory/aclk]
+    connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins memory/aresetn]
+    connect_bd_intf_net [get_bd_intf_pins accelerator/m_axi] [get_bd_intf_pins memory/S00_AXI]
+    connect_bd_intf_net [get_bd_intf_pins memory/M00_AXI] [get_bd_intf_pins ps/S_AXI_HP0_FPD]
+}
 connect_bd_net [get_bd_pins accelerator/$interrupt_port] [get_bd_pins ps/pl_ps_irq1]
 
 assign_bd_address -offset $register_base -range $register_range \

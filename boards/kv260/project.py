@@ -1,6 +1,7 @@
 """The Vivado project and bundle sources of a design for a KV260, or a board of its :mod:`.carriers`.
 
-Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0``
+Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock; beats of 256 bits
+become two of the port's on the way. ``HPC0``
 would be coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a
 register that must be set before the CPUs start, and Kria's boot firmware is not ours to change), and every
 beat would pass the CCI-400, which the CPUs and the snoops share. A fine-tune touches each byte of the buffer
@@ -50,9 +51,9 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     carrier = CARRIERS[board.name]
     name = design_name(report)
     ports = TopPorts.of(report)
-    if ports.memory_bits not in (32, 64, 128):
+    if ports.memory_bits not in (32, 64, 128, 256):
         raise ValueError(
-            f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not {ports.memory_bits}"
+            f"report: m_axi_wdata must be 32, 64, 128 or 256 bits wide on {board.name}, not {ports.memory_bits}"
         )
     window_bytes = report.get("window_bytes", _DEFAULT_WINDOW)
     if not 0 < window_bytes < 1 << 31 or window_bytes % _PAGE:
@@ -80,6 +81,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
             "interrupt_port": ports.interrupt,
             "memory_bits": ports.memory_bits,
+            "port_bits": min(ports.memory_bits, board.port_bits),
             "register_base": f"{board.register_base:#x}",
             "register_range": f"{register_range:#x}",
             "allowed_rules": (),
@@ -109,7 +111,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         register_base=board.register_base,
         register_range=register_range,
         clock_hz=clock_hz,
-        memory_bits=ports.memory_bits,
+        memory_bits=min(ports.memory_bits, board.port_bits),
         window_bytes=window_bytes,
     )
     files["board/shell.json"] = overlay.shell_json()
