@@ -66,9 +66,10 @@ def asked_for(
     ``model`` is a preset's name, a shipped model's, a file or a folder.
 
     ``board`` may be left out of a shipped model, which is a preset's own, and where one board alone has a preset for
-    the model; an answer that needs no board, and a workload that has a usual one, take the first. ``method`` parts presets of one board; the first is meant
-    where it is left out, unless only a later one has the options that are ``given`` or takes their data. ``verb``: one
-    that the preset must have; None: any preset has a design. ``any_board``: a board without a preset is another's.
+    the model; an answer that needs no board, and a workload that has a usual one, take the first. ``method`` parts
+    presets of one board; the first is meant where it is left out, unless only a later one has the options that are
+    ``given`` or takes their data. ``verb``: one that the preset must have; None: any preset has a design.
+    ``any_board``: a board without a preset is another's.
 
     Raises
     ------
