@@ -2,7 +2,7 @@
 
 ``python docs/examples/language/qlora_step.py [--head] [--json]``
 
-The machine of the preset edge-qlora-genesys2, the model's own weights, the text and adapter of the golden files.
+The machine of the preset edge-qlora-genesys2, or of ``--preset``, the model's own weights, the text and adapter of the golden files.
 Without ``--head``, ``--layers`` decoder blocks forward and backward with all gradients, from the tokens' embeddings and
 a random gradient; with it, the last norm, all 49,152 logits, the loss, and AdamW's update too. ``--from-layer K`` has
 adapters of rank 8 on all linears from layer K on instead, and with ``--kept`` what enters layer K is in memory already.
@@ -26,6 +26,7 @@ from gradloom.models.files.language.checkpoint import find_weights, open_checkpo
 from gradloom.models.language import PROJECTIONS
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.operations.elements import Loss
@@ -74,10 +75,10 @@ def prepared(tokens: int, layers: int, head: bool, first: int | None = None, kep
     return replace(step, layers=range(first, layers), kept=words)
 
 
-def wanted_cycles(training: Training, subtiles: int, columns: int) -> int:
+def wanted_cycles(training: Training, config: LanguageConfig) -> float:
     """Cycles of the array on products that the step wants."""
     return sum(
-        each.x.count * each.y.count * subtiles * max(each.x.rows, columns)
+        each.x.count * each.y.count * config.edge * max(each.x.rows, config.columns) / config.columns
         for each in training.operations
         if isinstance(each, Product) and each.x.name != IDENTITY
     )
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
+    parser.add_argument("--preset", default=PRESET)
     parser.add_argument("--from-layer", type=int, help="the lowest layer with adapters")
     for flag in ("head", "kept", "forecast", "json"):
         parser.add_argument(f"--{flag}", action="store_true")
@@ -114,7 +116,7 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
         progress(0, 0, text)
 
     tell("reading the model")
-    config = PRESETS[PRESET].config
+    config = PRESETS[asked.preset].config
     training = prepared(asked.tokens, asked.layers, asked.head, asked.from_layer, asked.kept)
     tell("step in floating point, for the exponents")
     frac = training.fracs(largest(training.exact()), headroom=1)
@@ -122,7 +124,7 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
     place_frozen(training, layout)
     tell("forecast")
     told = forecast(lower(training.operations, frac, layout, config).instructions, config=config, **memory)
-    wanted = wanted_cycles(training, config.subtiles, config.columns)
+    wanted = wanted_cycles(training, config)
     said = {
         "tokens": asked.tokens,
         "layers": asked.layers,

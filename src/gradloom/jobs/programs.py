@@ -43,6 +43,9 @@ class JobRecorder:
         The machine's.
     """
 
+    #: Whether what is read is a board's.
+    answers = False
+
     def __init__(self, data: BinaryIO, table: str) -> None:
         self._data, self._phases = data, parse_table(table).phases
         self._sum = hashlib.sha256()
@@ -166,6 +169,8 @@ class JobResults(JobRecorder):
         The job, with its results.
     plan : JobPlan
     """
+
+    answers = True
 
     def __init__(self, folder: Path, plan: JobPlan, data: BinaryIO) -> None:
         super().__init__(data, str(plan.design["table"]))

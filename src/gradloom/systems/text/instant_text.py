@@ -31,6 +31,11 @@ class InstantTextTask(TextTask):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         asked: InstantTextOptions = job.options
+        if job.host is not None:
+            raise ValueError(
+                f"preset={job.preset.name}: has no job for a board, its forward caches are of a simulation; leave out "
+                f"--host and --job, or give --method lora"
+            )
         self.adapters = _adapters(self.shapes, asked, self.rank, self.layers)
         # The machine's tiles are those of every engine.
         request = self.fitting(rank=self.adapters[0].rank, targets=parse_targets("q,v"))

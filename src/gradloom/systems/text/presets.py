@@ -23,12 +23,13 @@ INSTANTFT_LLM_GENESYS2 = Preset(
     workload=InstantTextWorkload(),
 )
 
-_ON_KV260 = LanguageConfig(address_bits=40)
+#: 64 x 12 multipliers: sizes of models are often multiples of 192, three tiles of outputs.
+_ON_KV260 = LanguageConfig(address_bits=40, columns=12, outputs=8, ultra=1, depth=4096)
 
 EDGE_QLORA_KV260 = Preset(
     name="edge-qlora-kv260",
     board="kv260",
-    summary="QLoRA: the machine of edge-qlora-genesys2 beside Linux",
+    summary="QLoRA: a language model's adapters beside NF4 linears; whole training steps on 64 x 12 multipliers",
     config=_ON_KV260,
     workload=QLoraOnLinux(),
 )

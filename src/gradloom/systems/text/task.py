@@ -299,8 +299,9 @@ class TextTask(Task):
         def keep(found: list[StepResult]) -> bool:
             self.job.made(len(found), self.steps, found[-1].loss)
             ended = judging.after(len(found), trainer.adapters)
-            state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
-            self.point.keep(len(found), state)
+            if self.job.host is None:
+                state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
+                self.point.keep(len(found), state)
             return ended
 
         try:
