@@ -179,18 +179,14 @@ class PartSequencer(wiring.Component):
         # ---- columns of weights: one a cycle from the start of a part
         # The next command is taken while those of the last part are read.
         early, wait = self.reuse_delay(config)
-        by_column = Signal()
-        with m.If(starts):
-            m.d.sync += by_column.eq(args.by_column)
-        m.d.comb += self.by_column.eq(Mux(starts, args.by_column, by_column))
         if panel is None:
-            self._columns(m, starts, part, last_part)
+            self._columns(m, args, starts, part, last_part)
             is_short = args.tokens <= config.columns
             m.d.sync += self.reuse.eq(
                 (starts & ~is_short & last_part) | delay(m, starts & is_short & (part == early), wait, reset_less=False)
             )
         else:
-            self._columns_across(m, starts, panel)
+            self._columns_across(m, args, starts, panel)
             m.d.sync += self.reuse.eq(delay(m, starts & panel.ends, wait, reset_less=False))
 
         # ---- operands: a token a cycle, with what their sums are
@@ -244,8 +240,16 @@ class PartSequencer(wiring.Component):
             self.row.x.eq(runs.x),
             self.sums.eq(runs.sums),
         ]
+        begins, last = ~is_part, last_outer
+        if panel is not None:
+            begins, last = ~is_part | panel.crosses, last_outer & panel.closes
+            m.d.comb += [self.tile.tile.eq(panel.begins), self.tile.closes.eq(panel.closes)]
+            with m.If(self.tile.valid):
+                m.d.sync += row_tile.eq(row_tile + args.rank)
         m.d.comb += [
+            self.tile.valid.eq(starts & begins & ~is_inner),
             self.tile.first.eq(first_outer),
+            self.tile.last.eq(last),
             self.tile.bank.eq(bank),
             self.tile.slot.eq(args.slot),
             self.tile.rank.eq(args.rank),
@@ -254,46 +258,38 @@ class PartSequencer(wiring.Component):
             self.tile.shift.eq(args.shift),
             self.tile.rows.eq(row_tile),
         ]
-        if panel is None:
-            m.d.comb += [self.tile.valid.eq(starts & ~is_part & ~is_inner), self.tile.last.eq(last_outer)]
-        else:
-            m.d.comb += [
-                self.tile.valid.eq(starts & (~is_part | panel.crosses) & ~is_inner),
-                self.tile.last.eq(last_outer & panel.closes),
-                self.tile.tile.eq(panel.begins),
-                self.tile.closes.eq(panel.closes),
-            ]
-            with m.If(self.tile.valid):
-                m.d.sync += row_tile.eq(row_tile + args.rank)
         return m
 
-    def _columns(self, m, starts, part, last_part):
+    def _columns(self, m, args, starts, part, last_part):
         """Reads a part's columns of one tile."""
-        top = self.config.columns - 1
-        reading, part_read, releasing = Signal(range(top + 1)), Signal.like(part), Signal()
+        config = self.config
+        reading, part_read, by_column, releasing = Signal(range(config.columns)), Signal.like(part), Signal(), Signal()
         with m.If(starts):
-            m.d.sync += [reading.eq(1), part_read.eq(part), releasing.eq(last_part)]
+            m.d.sync += [reading.eq(1), part_read.eq(part), by_column.eq(args.by_column), releasing.eq(last_part)]
         with m.Elif(reading != 0):
             m.d.sync += reading.eq(reading + 1)
         m.d.comb += [
             self.index.eq(Cat(Mux(starts, 0, reading), Mux(starts, part, part_read))),
-            self.release.eq((reading == top) & releasing & ~starts),
+            self.by_column.eq(Mux(starts, args.by_column, by_column)),
+            self.release.eq((reading == config.columns - 1) & releasing & ~starts),
         ]
 
-    def _columns_across(self, m, starts, panel):
+    def _columns_across(self, m, args, starts, panel):
         """Reads a part's columns of a tile and of the next.
 
         Behind a panel's last tile, what is read has no use: neither its sums nor what they wrap to.
         """
-        reading, column, releasing = Signal(range(self.config.columns)), Signal.like(self.index), Signal()
+        reading, column = Signal(range(self.config.columns)), Signal.like(self.index)
+        by_column, releasing = Signal(), Signal()
         with m.If(starts):
-            m.d.sync += [reading.eq(1), releasing.eq(panel.ends)]
+            m.d.sync += [reading.eq(1), by_column.eq(args.by_column), releasing.eq(panel.ends)]
         with m.Elif(reading != 0):
             m.d.sync += reading.eq(Mux(reading == self.config.columns - 1, 0, reading + 1))
         with m.If(starts | (reading != 0)):
             m.d.sync += column.eq(self.index + 1)
         m.d.comb += [
             self.index.eq(Mux(starts, panel.first, column)),
+            self.by_column.eq(Mux(starts, args.by_column, by_column)),
             # The last column of a tile is no part's first.
             self.release.eq((reading != 0) & releasing & column.all() & ~starts),
         ]
