@@ -1,9 +1,9 @@
 """Cycles, memory and bytes of methods on a language preset.
 
-``python docs/examples/quality/methods.py [--json]``
+``python docs/examples/quality/methods.py [--preset NAME] [--latency N] [--port-reads N] [--json]``
 
-SmolLM2-135M on the preset edge-qlora-genesys2, 64 tokens, AdamW, all layers and the head, by forecast of the whole
-programs. Neither cycles nor memory depend on values, so no weights are needed.
+SmolLM2-135M on the preset edge-qlora-genesys2, or another, 64 tokens, AdamW, all layers and the head, by forecast of
+the whole programs. Neither cycles nor memory depend on values, so no weights are needed.
 """
 
 import argparse
@@ -48,8 +48,12 @@ def main() -> None:
     """Prints a row a case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--preset", default="edge-qlora-genesys2")
+    parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
+    parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
     asked = parser.parse_args()
-    model, config, rows = BUILT_IN["smollm2-135m"], PRESETS["edge-qlora-genesys2"].config, []
+    model, config, rows = BUILT_IN["smollm2-135m"], PRESETS[asked.preset].config, []
+    memory = {"read_latency": asked.latency, "port_reads": asked.port_reads}
     with progress_bar(asked.json) as progress:
         for number, (name, targets, first, kept) in enumerate(CASES):
             if progress:
@@ -78,7 +82,7 @@ def main() -> None:
                     "parameters": method.parameters(model, method.parse(targets), layers, RANK)
                     - (_first(modules) if held else 0),
                     "update bytes": method.update_bytes(model, method.parse(targets), layers, RANK),
-                    **asdict(step_cost(program, layout, config)),
+                    **asdict(step_cost(program, layout, config, **memory)),
                 }
             )
     table(rows, tuple(rows[0]), asked.json)
