@@ -5,8 +5,8 @@
 The machine of the preset edge-qlora-genesys2, or of ``--preset``, the model's own weights, the text and adapter of the
 golden files. Without ``--head``, ``--layers`` decoder blocks forward and backward with all gradients, from the tokens'
 embeddings and a random gradient; with it, the last norm, all 49,152 logits, the loss, and AdamW's update too.
-``--from-layer K`` has adapters of rank 8 on all linears from layer K on instead, and with ``--kept`` what enters layer K
-is in memory already. ``--forecast`` only plans and forecasts. Memory answers a read in ``--latency`` cycles, and its
+``--from-layer K`` has adapters of rank 8 on all linears from layer K on instead, and with ``--kept`` what enters it is
+in memory already. ``--forecast`` only plans and forecasts. Memory answers a read in ``--latency`` cycles, and its
 port keeps at most ``--port-reads`` of them in flight. *Busy*: share of all cycles in which an operand of a product that
 the step wants enters the array; what is spent on turning tiles is not among them.
 """

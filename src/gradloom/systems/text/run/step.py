@@ -151,7 +151,7 @@ class StepMachine:
         values, loss = self._values(training), self._loss(training)
         own = {name: reference.values[name] for name in values}
         self.left = {
-            self.layout[name]: tile_moments(*words, EDGE) if words.ndim == 3 else tile_rows(words, EDGE)
+            self.layout[name]: tile_moments(words[0], words[1], EDGE) if words.ndim == 3 else tile_rows(words, EDGE)
             for name, words in own.items()
             if words.dtype != np.uint8
         }
