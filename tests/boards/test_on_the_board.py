@@ -38,6 +38,7 @@ def ways(preset):
         "`infer --host`": over_ssh,
         "`card write --answer`, `infer --port`": by_card and by_port,
         "`infer --port`": by_port and not by_card,
+        "here, in floating point": not over_ssh and not by_port,
     }
     return [[text for text, there in each.items() if there] for each in (learns, answers)]
 

@@ -70,12 +70,14 @@ def _ran(folder, plan):
     (folder / "result.json").write_text(json.dumps(told))
 
 
-def test_what_a_board_cannot_do_is_refused(here):
-    other = find_preset("instantft-llm-kv260")
-    options = other.workload.options(other.name, {"model": "small", "data": "text.txt", "seq": 16, "steps": 1})
-    with pytest.raises(ValueError, match="preset=instantft-llm-kv260: has no job for a board"):
-        on_board.write_job(other, options, here / "job")
-    assert not (here / "job").exists()
+def test_a_job_by_instantft(here, monkeypatch):
+    """A text's cache is filled by a program of its own, once."""
+    other = replace(find_preset("instantft-llm-kv260"), config=SMALL)
+    options = other.workload.options(other.name, {**ASKED, "steps": 6})
+    on_board.write_job(other, options, here / "job")
+    plan = read_plan(here / "job")
+    text = (here / "text.txt").read_text()
+    assert len(plan.stages) == 6 + len(text) // 16
 
 
 @deep

@@ -31,11 +31,6 @@ class InstantTextTask(TextTask):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         asked: InstantTextOptions = job.options
-        if job.host is not None:
-            raise ValueError(
-                f"preset={job.preset.name}: has no job for a board, its forward caches are of a simulation; leave out "
-                f"--host and --job, or give --method lora"
-            )
         self.adapters = _adapters(self.shapes, asked, self.rank, self.layers)
         # The machine's tiles are those of every engine.
         request = self.fitting(rank=self.adapters[0].rank, targets=parse_targets("q,v"))
@@ -50,7 +45,9 @@ class InstantTextTask(TextTask):
         """See :class:`~..task.Task`."""
         trainer, tell = self._trainer(), self.job.tell
         texts = self.turns.used(self.steps)
-        instant_machine(trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.chosen())
+        instant_machine(
+            trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.chosen(), self.job.board()
+        )
         return self._in_steps(trainer)
 
     def reference(self) -> Outcome:
