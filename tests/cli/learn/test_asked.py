@@ -24,6 +24,8 @@ LENET5 = str(shipped_networks()["lenet5"])
         ("smollm2-135m", None, None, "edge-qlora-genesys2", None),
         ("smollm2-135m", "genesys2", "lora-xs", "edge-qlora-genesys2", None),
         ("smollm2-135m", "genesys2", "instantft", "instantft-llm-genesys2", None),
+        ("smollm2-135m", "kv260", None, "edge-qlora-kv260", None),
+        ("smollm2-135m", "kv260", "instantft", "instantft-llm-kv260", None),
         ("tinyllama-1.1b", None, None, "edge-qlora-genesys2", "tinyllama-1.1b"),
         ("spar-lstm", None, None, "lstm-kv260", None),
         ("digits-unet", "kv260", None, "cdm-qta-kv260", None),
