@@ -121,9 +121,9 @@ class _Lowering:
         tokens = next(each.x.rows for each in operations if isinstance(each, Product) and each.y.name not in small)
         plain = limit = gap(tokens, self.config)
         # Work behind a product of the head stands beside the next, whose tiles leave less of the bus. Where that is
-        # next to nothing, pieces so small cost more than they hide.
+        # next to nothing, pieces so small cost more than they hide; beside panels nothing else has room.
         beside = gap(tokens, self.config, EDGE * TileKind.HALVES.row_beats)
-        beside = beside if 2 * beside >= plain else plain
+        beside = beside if self.config.span > 1 or 2 * beside >= plain else plain
         # Lazy work of the vector engine comes in its place, but behind everything where a product needs side
         # work at once: that may be amid a vector's command.
         late = len(operations)
