@@ -28,7 +28,8 @@ _TURNED = {"q_proj": "q_proj", "k_proj": "k_proj", "q_norm": "q_proj", "k_norm":
 def order(model: LanguageModel, module: str) -> np.ndarray | None:
     """Which output of a module is each of the machine's; None where the machine has them as they are."""
     last = module.rpartition(".")[2]
-    if last not in _TURNED or (model.head_dim == EDGE and model.places is None):
+    # Other heads no machine takes.
+    if last not in _TURNED or model.head_dim % EDGE or (model.head_dim == EDGE and model.places is None):
         return None
     projection = _TURNED[last]
     count = model.shape(projection)[0] if last == projection else model.norm_features(projection)
