@@ -70,8 +70,7 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
         program = build_device(
             sources,
             memory_bytes=_MEMORY,
-            data_bits=config.shell["data_bits"],
-            address_bits=config.address_bits,
+            **config.bus,
             arguments=toggle_counts.ARGUMENTS,
             tell=tell,
         )

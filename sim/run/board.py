@@ -14,6 +14,7 @@ from gradloom.firmware.device import registers
 from gradloom.firmware.jobs.frames import Channel, FrameError
 from gradloom.firmware.jobs.serving import answered, opened
 from gradloom.json_file import read_json
+from gradloom.rtl.shell.parameters import port_bits
 
 from .device import MEMORY_BYTES, SimulatedDevice, SimulationError, build_device
 
@@ -105,11 +106,13 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         found = read_json(arguments.design / "report.json")
+        ports = found["parameters"]["ports"]
         program = build_device(
             sorted((arguments.design / "rtl").glob("*.v")),
             memory_bytes=arguments.memory_bytes,
-            data_bits=found["machine"]["data_bits"],
+            data_bits=port_bits(found["machine"]["data_bits"], ports),
             address_bits=found["parameters"]["address_bits"],
+            ports=ports,
         )
         print(f"serving {arguments.design} at {arguments.socket}", flush=True)
         serve(program, arguments.socket, arguments.memory_bytes)

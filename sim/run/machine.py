@@ -194,7 +194,8 @@ class Machine:
         files : sequence of Path
             Verilog whose outermost module is ``gradloom``; none: that of the configuration is made.
         timing : mapping
-            Inputs of the simulated memory: ``read_latency``, ``write_latency``, ``stall``, ``seed``.
+            Inputs of the simulated memory: ``read_latency``, ``write_latency``, ``stall``, ``spread``,
+            ``seed``.
         progress : callable, optional
             ``progress(done, total, text)``. ``expected``: cycles, for the total.
         """
@@ -212,8 +213,7 @@ class Machine:
         built = build_device(
             files or design(config),
             memory_bytes=memory_bytes,
-            data_bits=config.shell["data_bits"],
-            address_bits=config.address_bits,
+            **config.bus,
             tell=tell,
         )
         device = SimulatedDevice(built, memory_bytes=memory_bytes, progress=cycled)

@@ -59,8 +59,7 @@ def silicon_device(config: Any, directory: Path, *, tell: Callable[[str], None] 
     return build_device(
         files,
         memory_bytes=MEMORY_BYTES,
-        data_bits=config.data_bits,
-        address_bits=config.address_bits,
+        **config.bus,
         arguments=RANDOM,
         tags=False,
         tell=tell,

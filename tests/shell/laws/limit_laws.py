@@ -28,7 +28,7 @@ async def bursts(dut, asked):
 async def a_program_that_ended_asks_for_nothing(dut):
     """Its third burst waits on the bus while END comes, with the second: a fourth is due, and is never asked for."""
     host = await begin(dut)
-    address = host.slave.read_if.ar_channel
+    address = host.slaves[0].read_if.ar_channel
     asked = [0]
     counting = cocotb.start_soon(bursts(dut, asked))
 
