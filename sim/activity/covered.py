@@ -68,11 +68,7 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
         sources.append(Path(folder) / "bench.vlt")
         sources[-1].write_text(_BENCH, encoding="utf-8")
         program = build_device(
-            sources,
-            memory_bytes=_MEMORY,
-            **config.bus,
-            arguments=toggle_counts.ARGUMENTS,
-            tell=tell,
+            sources, memory_bytes=_MEMORY, **config.bus, arguments=toggle_counts.ARGUMENTS, tell=tell
         )
         counted = Path(folder) / "counted"
         rng = np.random.default_rng(1)

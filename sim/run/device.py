@@ -163,9 +163,8 @@ def build_device(
 
     The outermost module is ``gradloom``.
 
-    ``data_bits`` and ``address_bits`` are those of each of its ``ports`` AXI4 managers, ``longest`` is the most beats of
-    a burst;
-    ``arguments`` and ``tags`` see :func:`build_harness`. Within :func:`~.recording.recorded` it can record.
+    ``data_bits`` and ``address_bits`` are those of each of its ``ports`` AXI4 managers, ``longest`` is the most beats
+    of a burst; ``arguments`` and ``tags`` see :func:`build_harness`. Within :func:`~.recording.recorded` it can record.
     """
     return build_harness(
         "device",

@@ -210,12 +210,7 @@ class Machine:
 
         if not files:
             tell("generating Verilog")
-        built = build_device(
-            files or design(config),
-            memory_bytes=memory_bytes,
-            **config.bus,
-            tell=tell,
-        )
+        built = build_device(files or design(config), memory_bytes=memory_bytes, **config.bus, tell=tell)
         device = SimulatedDevice(built, memory_bytes=memory_bytes, progress=cycled)
         for name, value in (timing or {}).items():
             device.set(name, value)

@@ -339,7 +339,11 @@ class ReadDMA(wiring.Component):
             m.d.sync += in_burst.eq(Mux(head.last, 0, in_burst + 1))
         # Whether or not it stays: what says so is late. So ``place`` is that of the last beat that ``o`` took.
         with m.If(~waits):
-            m.d.sync += [spare.eq(now), ends_burst.eq(head.last), place.eq(Cat(low, burst_o.offset[self._shift + self._bits :]))]
+            m.d.sync += [
+                spare.eq(now),
+                ends_burst.eq(head.last),
+                place.eq(Cat(low, burst_o.offset[self._shift + self._bits :])),
+            ]
         m.d.sync += waits.eq(self.o.valid & ~self.o.ready & ~self.abort)
         return SimpleNamespace(
             mine=mine & ~waits,

@@ -11,8 +11,8 @@ Design of the memory side with ``ports`` managers, which :mod:`.write_ports` sha
                        +---- responses, in order of addresses <------------------------+
 
 *One stream, not two LOADs.* Engines, records and programs know one LOAD that fills one load port at a time, and the
-engines that wait for memory wait for one stream each: the language machine for codes of weights (256 bits are a row of a
-tile of 64), the tile machine for the tile that comes next. So commands, window checks, errors and counters stay where
+engines that wait for memory wait for one stream each: the language machine for codes of weights (256 bits are a row of
+a tile of 64), the tile machine for the tile that comes next. So commands, window checks, errors and counters stay where
 they are, once: what is inside the window, and not across a stripe, is so on every port. Only bursts are dealt out. A
 wide stream (W = ports x P) doubles what a machine reads whose engines take such beats; a stream as wide as a port
 (W = P) has twice the reads in flight, which is what a slow memory, or a port that keeps 8 reads, is short of.
@@ -147,10 +147,7 @@ class ReadPorts(wiring.Component):
         held, flying = (Signal(range(self.outstanding + 1), name=f"{name}_{n}") for name in ("held", "flying"))
         come, whole = Signal(name=f"come_{n}"), Signal(name=f"whole_{n}")
         wide = self.wide
-        m.d.sync += [
-            held.eq(stepped(held, asks, ends)),
-            flying.eq(stepped(flying, asks, come & port.rlast)),
-        ]
+        m.d.sync += [held.eq(stepped(held, asks, ends)), flying.eq(stepped(flying, asks, come & port.rlast))]
         m.d.comb += [
             *(getattr(port, name).eq(getattr(wide, name)) for name in ("araddr", "arcache", "arprot", "arid")),
             port.arlen.eq(Cat(Const(parts - 1, exact_log2(parts)), wide.arlen)),
@@ -167,10 +164,7 @@ class ReadPorts(wiring.Component):
             # The parts before the last, the first in the lowest bits.
             before = Signal((parts - 1) * self.port_bits, name=f"before_{n}", reset_less=True)
             part, worst = Signal(range(parts), name=f"part_{n}"), Signal(2, name=f"worst_{n}")
-            m.d.comb += [
-                whole.eq(part == parts - 1),
-                buffer.w_data.eq(Cat(before, port.rdata, port.rresp | worst)),
-            ]
+            m.d.comb += [whole.eq(part == parts - 1), buffer.w_data.eq(Cat(before, port.rdata, port.rresp | worst))]
             with m.If(come):
                 m.d.sync += [
                     before.eq(Cat(before, port.rdata)[self.port_bits :]),

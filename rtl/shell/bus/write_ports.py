@@ -18,9 +18,9 @@ class WritePorts(wiring.Component):
     Bursts at ``wide`` are as those of :class:`~.read_ports.ReadPorts`, with all bytes; each is one burst of its port.
     An address passes in its cycle, data waits for its address. A port has a buffer of two bursts: a word that finds it
     empty is at the port 2 cycles later, a part a cycle. Words for a port whose buffer is full wait, and so do those
-    after them. Responses are in order of the addresses; one is at ``wide`` 2 cycles after it came, if all before it have
-    left. A port has at most ``outstanding`` bursts from an address's handshake until its response has left ``wide``, and
-    its responses never wait. A response that nobody asked for since the reset is dropped.
+    after them. Responses are in order of the addresses; one is at ``wide`` 2 cycles after it came, if all before it
+    have left. A port has at most ``outstanding`` bursts from an address's handshake until its response has left
+    ``wide``, and its responses never wait. A response that nobody asked for since the reset is dropped.
 
     Parameters
     ----------
@@ -68,12 +68,7 @@ class WritePorts(wiring.Component):
             m.d.sync += [held.eq(stepped(held, asked, answered)), flying.eq(stepped(flying, asked, come))]
             free.append(~held[-1] & port.awready)
             m.submodules[f"told_{n}"] = tell = ShortQueue(width=2, depth=max(self.outstanding, 2))
-            m.d.comb += [
-                tell.w_data.eq(port.bresp),
-                tell.w_en.eq(come),
-                tell.r_en.eq(answered),
-                port.bready.eq(1),
-            ]
+            m.d.comb += [tell.w_data.eq(port.bresp), tell.w_en.eq(come), tell.r_en.eq(answered), port.bready.eq(1)]
             told.append(Cat(tell.r_data, tell.r_rdy))
             buffers.append(self._data(m, n, port, turns))
         answer = Array(told)[order.r_data]

@@ -100,7 +100,9 @@ class Sequencer(wiring.Component):
         Starts and ends of commands, 1 cycle late.
     """
 
-    def __init__(self, engines, *, data_bits=128, slots=16384, depth=16, requests=False, forwards=0, longest=BURST_BEATS):
+    def __init__(
+        self, engines, *, data_bits=128, slots=16384, depth=16, requests=False, forwards=0, longest=BURST_BEATS
+    ):
         check_data_bits(data_bits)
         self.engines = engines
         self.data_bits = data_bits

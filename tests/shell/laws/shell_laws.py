@@ -181,6 +181,8 @@ async def the_watchdog_and_the_host_can_stop_anything(dut):
     assert await host.get("IRQ_STATUS") == 0
     await host.works()
     await host.set("CONTROL", 2)  # while idle
+    while await host.status() & 1:
+        pass
     await host.works()
 
 

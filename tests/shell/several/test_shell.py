@@ -16,7 +16,7 @@ SHAPES = ((128, 2, 128), (256, 2, 128), (256, 4, 128))
     "laws, law",
     [
         case
-        for laws in ("shell_laws", "bus_laws", "request_laws", "limit_laws")
+        for laws in ("shell_laws", "bus_laws", "request_laws", "limit_laws", "time_laws")
         for case in cases(f"tests.shell.laws.{laws}", laws)
         if "as_long_as_promised" not in case.id
     ],

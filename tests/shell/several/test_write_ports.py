@@ -42,9 +42,7 @@ class Writer:
 
     async def run(self, ctx, cycles=None):
         wide = self.unit.wide
-        words = [
-            (address + n * self.step, int(n == words - 1)) for address, words in self.asked for n in range(words)
-        ]
+        words = [(address + n * self.step, int(n == words - 1)) for address, words in self.asked for n in range(words)]
         bursts_sent = words_sent = cycle = 0
         shown, data = False, False
         ctx.set(wide.bready, 1)
