@@ -61,6 +61,9 @@ def check(board: Board, preset: Preset) -> None:
 
     :class:`ValueError`, before anything is made.
     """
+    ports = preset.config.ports
+    if ports > board.ports:
+        raise ValueError(f"ports={ports}: {board.name} has {board.ports} for a design; must be at most that")
     package = _package(board.name)
     if hasattr(package, "check"):
         package.check(board, preset)

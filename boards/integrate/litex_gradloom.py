@@ -45,6 +45,8 @@ class Gradloom(LiteXModule):
     def __init__(self, platform, *, address_width=32, synthesis=True):
         report = json.loads((DESIGN / "report.json").read_text(encoding="utf-8"))
         ports = {port["name"]: port for port in report["ports"]}
+        if "m_axi_1_awvalid" in ports:
+            raise ValueError("ports: this core has several AXI4 managers, must be 1: generate it with --set ports=1")
         for path in sorted((DESIGN / "rtl").glob("*.v")):
             primitive = DESIGN / "synth" / path.name
             platform.add_source(str(primitive if synthesis and primitive.is_file() else path))
