@@ -101,8 +101,8 @@ class TopPorts:
         :class:`ValueError` names a missing one.
 
         ``ports`` is a list of ``{"name", "direction", "width"}``. The module needs an AXI4 manager
-        ``m_axi_*`` (further ones are ``m_axi_1_*`` and so on, as wide), an AXI4-Lite subordinate ``s_axi_*`` of 32 bits, ``clk``, ``rst`` (or active low
-        ``rst_n``), ``irq``.
+        ``m_axi_*`` (further ones are ``m_axi_1_*`` and so on, as wide), an AXI4-Lite subordinate ``s_axi_*``
+        of 32 bits, ``clk``, ``rst`` (or active low ``rst_n``), ``irq``.
         """
         module = report.get("module")
         if not isinstance(module, str) or not _IDENTIFIER.fullmatch(module):

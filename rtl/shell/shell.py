@@ -162,28 +162,28 @@ class Shell(wiring.Component):
         connect(m, write.o_request, flipped(self.o_request))
         connect(m, flipped(self.i_store), write.i)
 
-        for dma in (read, write):
+        for dma, buses in self._manage(m, platform):
+            for inner, outer in buses:
+                for name, member in inner.signature.members.items():
+                    ours, theirs = getattr(outer, name), getattr(inner, name)
+                    m.d.comb += ours.eq(theirs) if member.flow is Out else theirs.eq(ours)
             m.d.comb += [dma.base.eq(seq.base), dma.size.eq(seq.size), dma.abort.eq(seq.bus_abort)]
-        for inner, outer in self._manage(m, platform):
-            for name, member in inner.signature.members.items():
-                ours, theirs = getattr(outer, name), getattr(inner, name)
-                m.d.comb += ours.eq(theirs) if member.flow is Out else theirs.eq(ours)
 
         self._control(m, registers, counters)
         self._tell(m, registers, counters)
         return m
 
     def _manage(self, m, platform):
-        """Pairs of an inner bus, of one direction, and the manager that it drives."""
+        """Of each DMA, pairs of an inner bus and the manager whose channels it drives."""
         outer = [getattr(self, name) for name in self.managers]
+        both = self._read, self._write
         if self._ports is None:
-            return [(dma.axi, outer[0]) for dma in (self._read, self._write)]
-        pairs = []
-        for name, dma, unit in zip(("read_ports", "write_ports"), (self._read, self._write), self._ports):
+            return [(dma, [(dma.axi, outer[0])]) for dma in both]
+        for name, dma, unit in zip(("read_ports", "write_ports"), both, self._ports):
             place(m, name, unit, platform)
             connect(m, dma.axi, unit.wide)
-            pairs += [(getattr(unit, f"port_{n}"), manager) for n, manager in enumerate(outer)]
-        return pairs
+        inner = [[getattr(unit, f"port_{n}") for n in range(len(outer))] for unit in self._ports]
+        return [(dma, list(zip(buses, outer))) for dma, buses in zip(both, inner)]
 
     def _control(self, m, registers, counters):
         """Connects registers to the sequencer, and events to their readers.

@@ -358,6 +358,8 @@ def slot_files(slot: Slot, report: Mapping, *, memory: int, memory_bytes: int) -
     ``report.json`` has the design's ports.
     """
     widths = {port["name"]: port["width"] for port in report["ports"]}
+    if "m_axi_1_awvalid" in widths:
+        raise ValueError("ports: the design has several AXI4 managers, a slot takes one: generate it with ports=1")
     files = {
         f"{slot.module}.v": wrapper(
             slot,

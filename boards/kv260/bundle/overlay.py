@@ -38,7 +38,8 @@ def device_tree(
     """Overlay source of a design.
 
     It loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer, which Linux calls by
-    ``device``. ``hp_ports``: numbers of the HP ports in use, each ``memory_bits`` wide. Nodes and labels begin with it, too: those of two designs in one tree must differ.
+    ``device``. Nodes and labels begin with it, too: those of two designs in one tree must differ. ``hp_ports``: numbers
+    of the HP ports in use, each ``memory_bits`` wide.
     """
     sides = (4 + 2 * port + side for port in sorted(hp_ports) for side in (0, 1))
     widths = ", ".join(f"<{side} {_HP_WIDTH[memory_bits]}>" for side in sides)

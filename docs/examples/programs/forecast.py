@@ -1,9 +1,9 @@
 """Forecasts the preset's workload, cycles by phase.
 
-``python docs/examples/programs/forecast.py [--latency N] [--outstanding N] [--port-reads N | --board BOARD] [--json]``:
-1,024 images, 10 epochs, batches of 20. The forecast follows commands through queues, tokens and engines; nothing is
-simulated. Memory answers a read in ``--latency`` cycles and never stalls. Cycles do not depend on values, so images and
-adapters are zeros.
+``python docs/examples/programs/forecast.py [--latency N] [--outstanding N] [--port-reads N | --board BOARD] [--ports N]
+[--json]``: 1,024 images, 10 epochs, batches of 20.
+The forecast follows commands through queues, tokens and engines; nothing is simulated. Memory answers a read in
+``--latency`` cycles and never stalls. Cycles do not depend on values, so images and adapters are zeros.
 """
 
 import argparse
@@ -24,8 +24,9 @@ def main() -> None:
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read to its first beat (default: 40)")
     parser.add_argument("--outstanding", type=int, default=16, help="reads that LOAD asks for, 1 to 16 (default: 16)")
     limit = parser.add_mutually_exclusive_group()
-    limit.add_argument("--port-reads", type=int, help="reads that the memory's port keeps in flight (default: all)")
+    limit.add_argument("--port-reads", type=int, help="reads that a port keeps in flight (default: all)")
     limit.add_argument("--board", help="the port of this board, gradloom list boards lists them")
+    parser.add_argument("--ports", type=int, default=1, help="ports on the memory, 1, 2 or 4 (default: 1)")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     for name, value in ("latency", asked.latency), ("port-reads", asked.port_reads):
@@ -33,7 +34,7 @@ def main() -> None:
             parser.error(f"--{name}={value}: must be at least 1")
     try:
         port_reads = find(asked.board).port_reads if asked.board else asked.port_reads or 0
-        config = ImageConfig(outstanding=asked.outstanding)
+        config = ImageConfig(outstanding=asked.outstanding, ports=asked.ports)
     except ValueError as error:
         parser.error(str(error))
     network = load_pretrained()
