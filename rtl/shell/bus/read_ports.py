@@ -18,7 +18,7 @@ wide stream (W = ports x P) doubles what a machine reads whose engines take such
 (W = P) has twice the reads in flight, which is what a slow memory, or a port that keeps 8 reads, is short of.
 
 *A stripe is a burst*: 16 beats of a port, 256 bytes at 128 bits, ``stripe`` below. Bits of the address above these
-choose the port, so a burst lies in one port, whoever issues it, and a transfer of two bursts keeps two ports busy. With
+choose the port, so a burst lies in one port, and a transfer of two bursts keeps two ports busy. With
 pages of 4 KiB a transfer below 4 KiB would have one port, and a reader that keeps the order would have to keep a page.
 The price: transfers of one stripe each at a stride of ``ports`` stripes use one port.
 
@@ -59,7 +59,7 @@ class ReadPorts(wiring.Component):
     """Reads by several ports what is asked for at one.
 
     Bursts at ``wide`` are INCR, of at most :func:`burst_words` beats, and cross no multiple of these: each is one burst
-    of the port that :func:`stripe_of` names, with the same address. Answers are in order of the addresses, whatever the
+    of the port that :func:`stripe_of` names, with the same address. Answers are in order of the addresses, for any
     latency of each port. An address passes in its cycle; with all quiet, a beat of ``wide`` is there 2 cycles after its
     last part came, then one a cycle. A port has at most ``outstanding`` bursts from an address's handshake until its
     last beat has left ``wide``, and is never held.
