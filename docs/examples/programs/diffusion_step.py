@@ -1,6 +1,6 @@
 """Cycles of a LoRA step of the shipped UNet, by the forecast.
 
-``python docs/examples/programs/diffusion_step.py [--batch 8] [--through-memory] [--latency N] [--port-reads N]
+``python docs/examples/programs/diffusion_step.py [--batch 8] [--through-memory] [--latency N] [--port-reads N] [--ports N]
 [--json]``
 
 The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
@@ -36,12 +36,12 @@ def array_cycles(each: Instruction) -> int:
     return rows_of({"tiles": 0} | each.operands, CONFIG)
 
 
-def measured(batch: int, forwards: bool = True, **memory: int) -> dict[str, Any]:
-    """The figures of a step of ``batch`` images.
+def measured(batch: int, forwards: bool = True, ports: int = 1, **memory: int) -> dict[str, Any]:
+    """The figures of a step of ``batch`` images, with ``ports`` AXI managers.
 
     ``memory``: see :func:`~gradloom.sim.time.forecast.forecast`.
     """
-    config = replace(CONFIG, forwards=int(forwards))
+    config = replace(CONFIG, forwards=int(forwards), ports=ports)
     shapes, weights = shipped_unet()
     listed = with_rank(shapes, 8, "cross-attention")
     learnt = fresh_adapters(listed, 0)
@@ -83,11 +83,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--through-memory", action="store_true")
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
-    parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
+    parser.add_argument("--port-reads", type=int, default=0, help="reads that a port keeps; 0: all")
+    parser.add_argument("--ports", type=int, default=1, help="ports on the memory, 1, 2 or 4")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     memory = {"read_latency": asked.latency, "port_reads": asked.port_reads}
-    found = measured(asked.batch, not asked.through_memory, **memory)
+    try:
+        found = measured(asked.batch, not asked.through_memory, asked.ports, **memory)
+    except ValueError as error:
+        parser.error(str(error))
     if asked.json:
         print(json.dumps(found, indent=2))
         return

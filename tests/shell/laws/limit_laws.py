@@ -10,6 +10,7 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
 from ..host import BASE, PROGRAM, STEP, Host, until
+from ..host import BURST as BEATS
 from ..program import command, end, fence, load, pause, store, timer
 from .request_laws import RING, begin, bits, check, copies, queue, settle
 
@@ -95,7 +96,7 @@ async def an_answer_that_comes_amid_the_next_program_is_dropped(dut):
     for bad in (0, 1):
         dut.fail_enable.value = bad
         dut.fail_address.value = BASE + 0x10000
-        await host.start(store(0x10000, 16, 0), end())
+        await host.start(store(0x10000, BEATS, 0), end())
         await until(dut, "wvalid", "wready", "wlast")
         await ClockCycles(dut.clk, 2)
         dut.keep.value = 1
