@@ -15,7 +15,7 @@ from ..program import command, end, fence, load, pause, store, timer
 from .request_laws import RING, begin, bits, check, copies, queue, settle
 
 #: Commands in a burst.
-BURST = 16 * STEP // COMMAND_BYTES
+BURST = BEATS * STEP // COMMAND_BYTES
 
 
 async def bursts(dut, asked):
