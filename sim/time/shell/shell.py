@@ -10,13 +10,15 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import STORE, Engines
 
 from .bus import Bus, ReadingMachine
-from .ports import PortsBus, WritePort
+
+if TYPE_CHECKING:
+    from .ports import WritePort
 
 __all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "TimedMachine", "Waking"]
 
@@ -115,15 +117,7 @@ class StoreTime(OneAtATime):
         self.answers: deque[int] = deque(maxlen=machine.outstanding)
         self.ends: deque[int] = deque(maxlen=4)
         #: Where there are several; and when the last address left, and the last word.
-        self.ports = [
-            WritePort(
-                most=machine.outstanding // machine.ports,
-                parts=16 // machine.burst,
-                depth=2 * machine.burst,
-                latency=machine.write_latency,
-            )
-            for _ in range(machine.ports if machine.ports > 1 else 0)
-        ]
+        self.ports = _write_ports(machine) if machine.ports > 1 else []
         self.addressed = self.sent = 0
 
     def _begin(self, command: int, at: int) -> None:
@@ -251,6 +245,14 @@ class StoreTime(OneAtATime):
         self._start(last + 1)
 
 
+def _write_ports(machine: "ShellMachine") -> list["WritePort"]:
+    from .ports import WritePort
+
+    parts, depth = 16 // machine.burst, 2 * machine.burst
+    most, latency = machine.outstanding // machine.ports, machine.write_latency
+    return [WritePort(most=most, parts=parts, depth=depth, latency=latency) for _ in range(machine.ports)]
+
+
 class ShellMachine(ReadingMachine):
     """Sequencer, LOAD and STORE.
 
@@ -282,7 +284,11 @@ class ShellMachine(ReadingMachine):
         self.queues: dict[int, Queue] = {}
 
     def make_bus(self) -> Bus:
-        return PortsBus(self) if self.ports > 1 else super().make_bus()
+        if self.ports == 1:
+            return super().make_bus()
+        from .ports import PortsBus
+
+        return PortsBus(self)
 
 
 class TimedMachine(ShellMachine):
