@@ -1,7 +1,7 @@
 """Cycles of a LoRA step of the shipped UNet, by the forecast.
 
-``python docs/examples/programs/diffusion_step.py [--batch 8] [--through-memory] [--latency N] [--port-reads N] [--ports N]
-[--json]``
+``python docs/examples/programs/diffusion_step.py [--batch 8] [--through-memory] [--latency N] [--port-reads N]
+[--ports N] [--json]``
 
 The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
 in which rows of products enter the array; *multiplications*: those of all products, over the array's in all cycles. An
