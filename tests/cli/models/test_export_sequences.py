@@ -71,7 +71,8 @@ def test_what_cannot_be_is_refused_in_one_line(run, tmp_path, monkeypatch):
     told = json.loads(metrics.read_text())
     changes = (
         ({"request": told["request"] | {"model": "gone.onnx"}}, "model=gone.onnx: that of the run is not here; name"),
-        ({"steps_a_sequence": None}, "tuned/metrics.json: lacks steps_a_sequence or parameters of a fine-tune"),
+        ({"steps_a_sequence": None}, "tuned/metrics.json: lacks steps_a_sequence of a fine-tune"),
+        ({"parameters": None}, "tuned/metrics.json: has no tap_shifts or parameters"),
     )
     for change, says in changes:
         metrics.write_text(json.dumps(told | change))

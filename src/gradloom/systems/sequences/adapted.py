@@ -143,4 +143,6 @@ def learnt_taps(adapter: Path) -> LearntTaps:
     except OSError:
         raise ValueError(f"{path}: no such file; it has the scales of the taps: name a fine-tune's folder") from None
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path}: has no tap_shifts: name the folder of a fine-tune on sequences") from None
+        raise ValueError(
+            f"{path}: has no tap_shifts or parameters: name the folder of a fine-tune on sequences"
+        ) from None
