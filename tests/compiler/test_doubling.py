@@ -7,6 +7,7 @@ from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.passes.doubling import doubled
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.operations import Linear, Rest, Upsample
+from gradloom.rtl.formats.tiles.codes import NARROW, coded
 
 from .nets import conv, headed, network, tensor
 from .same import ORDERS, steps
@@ -23,7 +24,13 @@ def chain():
 
 
 @pytest.mark.parametrize(
-    "layers", [("first",), ("place", "head"), ("window",), ("first", "place", "window", "thin", "head")]
+    "layers",
+    [
+        {"first": 2},
+        {"place": 2, "head": 1},
+        {"window": 1},
+        {"first": 1, "place": 2, "window": 2, "thin": 2, "head": 2},
+    ],
 )
 def test_the_program_is_the_reference(layers):
     operations, x = chain()
@@ -36,7 +43,7 @@ def test_gradients_pass_by_first_codes():
     """A layer behind which another learns."""
     operations, x = chain()
     learners = ("first.bias", "place.weight")
-    steps(doubled(headed(operations, [x]), ("place", "head")), learners, samples=1, loss="classes", order=ORDERS[1])
+    steps(doubled(headed(operations, [x]), {"place": 2, "head": 1}), learners, samples=1, loss="classes", order=ORDERS[1])
 
 
 def test_two_codes_are_a_hundred_times_closer():
@@ -50,12 +57,16 @@ def test_two_codes_are_a_hundred_times_closer():
         found = IntegerNetwork(made).result({"x": given, **more}).exact
         return np.sqrt(np.square(found - want).mean() / np.square(want).mean())
 
-    both = doubled(plain, ("a", "b"))
+    both = doubled(plain, {"a": 2, "b": 2})
     assert [type(each) for each in both.operations] == [Linear, Rest, Linear]
     first, second = (port.tensor.name for port in both.inputs)
     codes = IntegerNetwork(plain).taken({"x": given})["x"].narrow.values
     rest = {second: (given[0] - codes)[None]}
     assert first == "x" and away(both, **rest) < 0.01 * away(plain) < 1e-3
+    # Inputs alone: what is lost is what weights of one code lose.
+    values = {name: coded(value, NARROW).values if value.ndim > 1 else value for name, value in plain.values.items()}
+    want = FloatReading(plain.with_operations(plain.operations, values)).run(given)[0].reshape(130, 9)
+    assert away(doubled(plain, {"a": 1, "b": 1}), **rest) < 0.01 * away(plain)
 
 
 def test_what_has_no_second_code_is_refused():
@@ -63,4 +74,4 @@ def test_what_has_no_second_code_is_refused():
     up = Upsample((x,), tensor("up", 8, 10, 6), "nearest", "asymmetric")
     last = conv(up.o, "last", 7, 3, pads=1)
     with pytest.raises(ValueError, match="precise=last: reads an upsampled tensor"):
-        doubled(network([up, last], [x]), ("last",))
+        doubled(network([up, last], [x]), {"last": 1})

@@ -248,7 +248,7 @@ class Base:
             self.kept[name] = self._kernel(each, name, values)
             if (
                 isinstance(each, Convolution | Linear)
-                and len(each.i) > 1
+                and each.codes > 1
                 and (second := self._rest_of(each, name, values)).any()
             ):
                 self.kept[f"{name}~rest"] = self._kernel(each, name, second)

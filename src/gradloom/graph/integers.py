@@ -6,6 +6,7 @@ own, except where a product sums over the rows; with ``by_columns`` each column 
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,21 +30,27 @@ class IntegerReading(FloatReading):
         A power of two a row of a tile, for operands and tensors.
     by_columns : bool
         A power of two a column of a tile, for weights; those of the way back are codes of their own then.
-    wide : collection of str
-        Layers whose products take codes of 16 bits.
+    precise : mapping
+        Layers that read codes of 16 bits; with 2 their weights have such codes, too.
     """
 
     def __init__(
-        self, network: Network, *, by_rows: bool = False, by_columns: bool = False, wide: frozenset[str] = frozenset()
+        self,
+        network: Network,
+        *,
+        by_rows: bool = False,
+        by_columns: bool = False,
+        precise: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         super().__init__(network, dtype=np.float64)
-        self.by_rows, self.by_columns, self.wide = by_rows, by_columns, wide
-        self.bits = NARROW
+        self.by_rows, self.by_columns, self.precise = by_rows, by_columns, precise
+        self.bits = self._bits_of_weight = NARROW
         self._coded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def step(self, each: Operation, found: dict[str, np.ndarray]) -> None:
         """See :class:`FloatReading`."""
-        self.bits = WIDE if getattr(each, "layer", None) in self.wide else NARROW
+        codes = self.precise.get(getattr(each, "layer", ""), 0)
+        self.bits, self._bits_of_weight = (WIDE if codes >= least else NARROW for least in (1, 2))
         super().step(each, found)
 
     def taken(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
@@ -83,7 +90,11 @@ class IntegerReading(FloatReading):
             # A matrix's columns are what a product makes: outputs, or inputs on the way back.
             order = (2, 0, 1) if back else (2, 1, 0)
             matrices = value.reshape(*value.shape[:2], -1).transpose(order)
-            made = _by_columns(matrices, self.bits) if self.by_columns else coded(matrices, self.bits).values
+            made = (
+                _by_columns(matrices, self._bits_of_weight)
+                if self.by_columns
+                else coded(matrices, self._bits_of_weight).values
+            )
             kept = self._coded[key] = (value, made.transpose(np.argsort(order)).reshape(value.shape))
         return kept[1]
 

@@ -74,9 +74,11 @@ class Weighted(Operation):
 class _Adapted(Weighted):
     """May have a LoRA adapter of ``rank`` beside it, whose product counts ``scale`` times.
 
-    With the :class:`Rest` of its tensor as a second one its products take two codes.
+    With the :class:`Rest` of its tensor as a second one its products take two codes of what it reads; ``codes``: of
+    its weight.
     """
 
+    codes: int = field(default=1, kw_only=True)
     rank: int = field(default=0, kw_only=True)
     scale: float = field(default=1.0, kw_only=True)
 

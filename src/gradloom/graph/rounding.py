@@ -7,7 +7,8 @@ codes. The machine and its cycles stay what they are.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -27,20 +28,23 @@ _MOST = (1 << NARROW - 1) - 1
 _VALUES, _AT_ONCE, _FEWEST = 1 << 24, 1 << 21, 4
 #: Part of the inputs' mean square that each one gains, so that few samples do not decide alone.
 _DAMPING = 0.01
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
-def rounded(network: Network, x: np.ndarray, learners: Collection[str] = (), wide: Collection[str] = ()) -> Network:
+def rounded(
+    network: Network, x: np.ndarray, learners: Collection[str] = (), precise: Mapping[str, int] = _NONE
+) -> Network:
     """The same network with other weights, chosen by some of the samples ``x [n, ...]``, as the file has them.
 
-    What learns stays as it is, and so does the scale of all that it reads and makes. ``wide``: layers of two codes,
-    whose weights stay, too.
+    What learns stays as it is, and so does the scale of all that it reads and makes. ``precise``: layers that read two
+    codes, and how many their weights have, which stay with two.
     """
     network = _filled(network, set(learners))
     listed = [each for each in network.operations if isinstance(each, Linear | Convolution)]
     layers = [each for each in listed if not (isinstance(each, Convolution) and each.transposed)]
     most = max((_Windows(each).size for each in layers), default=1)
     x = x[: max(_VALUES // most, _FEWEST)]
-    exact, codes = FloatReading(network), IntegerReading(network, wide=frozenset(wide))
+    exact, codes = FloatReading(network), IntegerReading(network, precise=precise)
     found, held = exact.taken(x), codes.taken(x)
     left = {f"{each.layer}.weight" for each in layers} - set(learners)
     for each in network.operations:
@@ -49,11 +53,11 @@ def rounded(network: Network, x: np.ndarray, learners: Collection[str] = (), wid
             bias = f"{each.layer}.bias"
             has_bias = each.bias and bias not in learners
             windows = _Windows(each)
-            codes.bits = WIDE if each.layer in wide else NARROW
+            codes.bits = WIDE if each.layer in precise else NARROW
             held_x = codes.operand(held[each.i[0].name])
             mean = windows.mean(held_x)
             new = old = windows.matrix(codes.values[name])
-            if each.layer not in wide:
+            if precise.get(each.layer, 1) == 1:
                 square = windows.square(held_x)
                 if has_bias:
                     square = square - mean[..., None] * mean[:, None]

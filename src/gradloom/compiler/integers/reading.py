@@ -258,7 +258,7 @@ class IntegerNetwork(Between):
         x, *rest = (found[t.name] for t in each.i)
         weight = f"{each.layer}.weight"
         made = [(second, weight) for second in (x, *rest)]
-        if rest and weight not in self.learners and self.weight(each, f"{weight}{_REST}").codes.any():
+        if each.codes > 1 and weight not in self.learners and self.weight(each, f"{weight}{_REST}").codes.any():
             made.append((x, f"{weight}{_REST}"))
         return made
 

@@ -1,10 +1,10 @@
-"""Layers whose products take two codes of 8 bits, of weights and of what they read.
+"""Layers whose products take two codes of 8 bits, of what they read and of weights, too.
 
-The second code is what the first one leaves, so it is about 2^8 times smaller. Three products are added in one sum;
-that of both second codes would be lost in it. What the network is given has its second code from the host.
+The second code is what the first one leaves, so it is about 2^8 times smaller. Two or three products are added in one
+sum; that of both second codes would be lost in it. What the network is given has its second code from the host.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gradloom.graph.base import Operation
@@ -14,8 +14,8 @@ from gradloom.graph.operations import Convolution, Linear, Rest, Upsample
 __all__ = ["doubled"]
 
 
-def doubled(network: Network, layers: Collection[str]) -> Network:
-    """The network with second codes for the products of ``layers``."""
+def doubled(network: Network, layers: Mapping[str, int]) -> Network:
+    """The network with second codes for what ``layers`` read; the number is that of codes of the layer's weight."""
     upsampled = {each.o.name for each in network.operations if isinstance(each, Upsample)}
 
     found = [
@@ -40,6 +40,6 @@ def doubled(network: Network, layers: Collection[str]) -> Network:
                     inputs.append(replace(given[x.name], tensor=second))
                 else:
                     operations.append(Rest((x,), second))
-            each = replace(each, i=(x, second))
+            each = replace(each, i=(x, second), codes=layers[each.layer])
         operations.append(each)
     return replace(network.with_operations(operations), inputs=tuple(inputs))

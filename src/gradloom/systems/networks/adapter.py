@@ -73,7 +73,7 @@ def frozen_in(folder: Path, learning: Learning, loss: str) -> Prepared | None:
     for name, value in found.items():
         check_array(name, value, network.values[name].shape)
     with safe_open(path, "numpy") as file:
-        precise = tuple(json.loads(file.metadata()["precise"]))
+        precise = json.loads(file.metadata()["precise"])
     taught = network.with_operations(network.operations, {**network.values, **found})
     return Prepared(Learning(taught, learning.learners), loss, precise=precise)
 

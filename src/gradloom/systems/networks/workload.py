@@ -24,7 +24,10 @@ LOSS = (
     "squared error."
 )
 #: The same of a fine-tune, answers and a plan.
-PRECISE = "Layers whose products take two codes of 8 bits: ends, the first and the last; or as targets are named."
+PRECISE = (
+    "Layers whose products take two codes of 8 bits: ends, the first and the last; or as targets are named; with "
+    "inputs: before them their weights have one."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

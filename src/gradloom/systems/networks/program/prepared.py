@@ -1,7 +1,7 @@
 """A network and what learns in it, as the machine has them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,8 @@ __all__ = ["TAPS", "TARGETS", "Prepared", "learning_of", "precise_of", "rank_of"
 TARGETS = "last:2"
 #: Layers whose inputs have a tap, unless others are named.
 TAPS = "*"
+#: Before layers of :func:`precise_of` whose weights have one code.
+_INPUTS = "inputs:"
 
 #: Fraction bits of masters: learning may make a small weight large.
 _MOST_FRACTION = MASTER.width - 4
@@ -69,13 +71,21 @@ def learning_of(
     return METHODS[method](inner, *([targets] if targets else []))
 
 
-def precise_of(network: Network, asked: str | None) -> tuple[str, ...]:
-    """Names of the layers whose products take two codes; ``asked``: ``ends``, or as targets of adapters are named."""
-    if asked is None:
-        return ()
+def precise_of(network: Network, asked: str | None) -> dict[str, int]:
+    """Layers that read two codes by name, and how many codes their weights have, which is 2 but behind ``inputs:``.
+
+    ``asked``: ``ends``, or as targets of adapters are named, with commas between.
+    """
     layers = [each.layer for each in network.operations if isinstance(each, Linear | Convolution)]
-    found = layers[:1] + layers[-1:] if asked == "ends" else [each.layer for each in targets(network, asked, "precise")]
-    return tuple(dict.fromkeys(found))
+    made: dict[str, int] = {}
+    for part in filter(None, (each.strip() for each in (asked or "").split(","))):
+        name = part.removeprefix(_INPUTS)
+        codes = 2 if name == part else 1
+        some = layers[:1] + layers[-1:] if name == "ends" else [each.layer for each in targets(network, name, "precise")]
+        made |= {layer: max(codes, made.get(layer, 0)) for layer in some}
+    if asked is not None and not made:
+        raise ValueError(f"precise={asked}: names no layer")
+    return made
 
 
 @dataclass(frozen=True)
@@ -83,13 +93,13 @@ class Prepared:
     """What learns, arranged for the machine.
 
     ``values`` of its methods are weights by name as the file has them; those of the machine are matrices. ``weighted``:
-    targets of classes have weights. ``precise``: layers of two codes, see :func:`precise_of`.
+    targets of classes have weights. ``precise``: layers that read two codes, see :func:`precise_of`.
     """
 
     learning: Learning
     loss: str
     weighted: bool = False
-    precise: tuple[str, ...] = ()
+    precise: Mapping[str, int] = field(default_factory=dict)
 
     def fitted(self, x: np.ndarray) -> "Prepared":
         """The same with weights that :func:`~gradloom.graph.rounding.rounded` chooses by samples."""
