@@ -26,7 +26,8 @@ class CodeLane(wiring.Component):
     Members
     -------
     i, shift : word; it is multiplied by ``2**(15 - shift)``, ``shift`` 0 to 63. over : the shift would be below 0.
-    wide : the code has 16 bits, else 8; held from the word to its code.
+    wide : the code has 16 bits, else 8; held from the word to its code. rest : with a shift for 16 bits and not
+        ``wide``, the code is what a code of 8 bits leaves; held, too.
     counts : a cycle before the code: else that is 0, and neither ``zeroed`` nor ``clipped``.
     o : the code. zeroed, clipped : it was.
     """
@@ -40,6 +41,7 @@ class CodeLane(wiring.Component):
                 "shift": In(6),
                 "over": In(1),
                 "wide": In(1),
+                "rest": In(1),
                 "counts": In(1),
                 "o": Out(WIDE),
                 "zeroed": Out(1),
@@ -82,6 +84,11 @@ class CodeLane(wiring.Component):
             (Cat(fine, signs[2]).as_signed() + Cat(self.wide, Const(0, NARROW - 1), ~self.wide)) >> 1,
             signed(WIDE + 2),
         )
+        # The lower byte counts from -128: a code of 8 bits is rounded at its first bit.
+        most, low_byte = Const((1 << NARROW - 1) - 1, NARROW), fine[1 : NARROW + 1]
+        up = (fine[0] & (low_byte != most)) | (low_byte == 1 << NARROW - 1)
+        # mutant unrounded: below = registered(m, low_byte, NARROW)
+        below = registered(m, (low_byte + up)[:NARROW])
         # The first bit of the code, those behind it, the sign and one between that a limit needs.
         none = ~rounded[NARROW : WIDE - 1].any() & ~(self.wide & rounded[:NARROW].any())
         first, extra, negative = rounded[WIDE - 1 :]
@@ -93,11 +100,12 @@ class CodeLane(wiring.Component):
             # What rounds to the first code beyond the end is limited, too, but not counted.
             beyond_it.eq(outside | Mux(negative, ~first, extra | (first & ~none))),
         ]
+        code = Mux(self.rest, below << NARROW, rounded)
         least = Cat(Const(1, NARROW), ~self.wide, Const(1 << WIDE - 2 - NARROW, WIDE - 1 - NARROW))
         m.d.sync += [
-            self.o.eq(Mux(self.counts, Mux(high, (1 << WIDE - 1) - 1, Mux(low, least, rounded)), 0)),
-            self.zeroed.eq(self.counts & some & ~outside & ~(negative | extra | first) & none),
-            self.clipped.eq(self.counts & beyond_it),
+            self.o.eq(Mux(self.counts, Mux(high, (1 << WIDE - 1) - 1, Mux(low, least, code)), 0)),
+            self.zeroed.eq(self.counts & ~self.rest & some & ~outside & ~(negative | extra | first) & none),
+            self.clipped.eq(self.counts & ~self.rest & beyond_it),
         ]
         return m
 
@@ -117,7 +125,8 @@ class TileStore(wiring.Component):
 
     The record's header leaves :attr:`latency` cycles after the request, then a beat a cycle as long as they are taken.
     The exponent is the least with which the largest word's leading bit is within a code,
-    :func:`~gradloom.rtl.formats.tiles.codes.stored`.
+    :func:`~gradloom.rtl.formats.tiles.codes.stored`. A record of what codes of 8 bits leave has the exponent of codes of
+    16, and none where an end limits either.
 
     Parameters
     ----------
@@ -176,17 +185,20 @@ class TileStore(wiring.Component):
             m.d.sync += begins.eq(begins << 1)
 
         # The tile's exponent, in two steps; ``begins[3]`` sends the header.
-        e, zero = Signal(signed(PEAK + 1)), Signal()
+        e, zero, gone = Signal(signed(PEAK + 1)), Signal(), Signal()
         exponent, base = Signal(signed(EXPONENT)), Signal(signed(EXPONENT + 1))
         peak = Array(each.peak for each in self.results)[source]
         m.d.sync += [
-            e.eq(peak - Mux(arg.wide, WIDE - 2, NARROW - 2)),
+            e.eq(peak - Mux(arg.wide | arg.rest, WIDE - 2, NARROW - 2)),
             zero.eq(~Array(each.some for each in self.results)[source]),
             # Codes of 8 bits are in the upper half of those of 16.
-            base.eq(exponent + Mux(arg.wide, _LIFT, _LIFT - NARROW)),
+            base.eq(exponent + Mux(arg.wide | arg.rest, _LIFT, _LIFT - NARROW)),
         ]
         with m.If(begins[2]):
-            m.d.sync += exponent.eq(Mux(zero, ZERO, Mux(e < LEAST, LEAST, Mux(e > MOST, MOST, e))))
+            # mutant without-ends: none = Const(0)
+            none = arg.rest & ((e < LEAST) | (e > MOST - NARROW))
+            m.d.sync += gone.eq(none)
+            m.d.sync += exponent.eq(Mux(zero | none, ZERO, Mux(e < LEAST, LEAST, Mux(e > MOST, MOST, e))))
         sends = Signal()
         m.d.comb += sends.eq(begins[3] & (credit != 0))
         with m.If(begins[3] & ~sends):
@@ -235,19 +247,20 @@ class TileStore(wiring.Component):
         chosen = Array(first + column[0] if two > 1 else first for first, two in zip(firsts, self.banks))[source]
         m.d.sync += words.eq(_choice(choices, registered(m, chosen, max(len(choices) - 1, 1).bit_length())))
         made = [delay(m, read, n, reset_less=False) for n in range(1, CodeLane.latency + 2)]
-        wide = Signal(reset_less=True)
-        m.d.sync += wide.eq(arg.wide)
+        wide, rest = registered(m, arg.wide), registered(m, arg.rest)
         lanes = []
         for n in range(WORDS):
             lane = place(m, f"lane_{n}", CodeLane(), platform)
             before = made[CodeLane.latency - 2]
-            # mutant both-halves: counts = registered(m, n < before.count)
-            counts = registered(m, (n < before.count) & (~wide | (before.upper == n // (WORDS // 2))))
+            # mutant both-halves: half = Const(1)
+            half = ~wide | (before.upper == n // (WORDS // 2))
+            counts = registered(m, (n < before.count) & half & ~gone)
             m.d.comb += [
                 lane.i.eq(words[n]),
                 lane.shift.eq(shift),
                 lane.over.eq(over),
                 lane.wide.eq(wide),
+                lane.rest.eq(rest),
                 lane.counts.eq(counts),
             ]
             lanes.append(lane)

@@ -24,8 +24,8 @@ def rules_of(exact, lr=1e-2):
     return {name: Rule(AdamW(lr=lr), fraction_of(exact.matrix(name))) for name in exact.learners}
 
 
-def compare(memory, tiles, values, name):
-    wanted = coded(values, tiles.bits)
+def compare(memory, tiles, values, name, bits=None):
+    wanted = coded(values, bits or tiles.bits)
     made = tiles.unpack(memory.read(tiles.offset, tiles.size))
     np.testing.assert_array_equal(made.exponents, wanted.exponents.reshape(made.exponents.shape), err_msg=name)
     np.testing.assert_array_equal(made.codes, wanted.codes.reshape(made.codes.shape), err_msg=name)
@@ -77,8 +77,8 @@ def steps(network, learners=(), *, samples, loss=None, count=1, order=None, whol
         memory.run(step.written(number + 1))
         found = exact.forward(inputs)
         for name, held in found.items():
-            for tiles in places[name].places.values() if name in places and whole else ():
-                compare(memory, tiles, held.exact, f"step {number}: {name}")
+            for bits, tiles in places[name].places.items() if name in places and whole else ():
+                compare(memory, tiles, held.exact, f"step {number}: {name}", bits)
         for name, tiles in step.shown.items():
             if name in found:
                 compare(memory, tiles, found[name].exact, name)

@@ -11,7 +11,7 @@ from gradloom.rtl.engines.tile_load import TileIntake
 from gradloom.rtl.engines.tile_port import ResultSignature
 from gradloom.rtl.engines.tile_results import TilePeak, TileResults
 from gradloom.rtl.engines.tile_store import CodeLane, TileStore
-from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, ZERO, stored
+from gradloom.rtl.formats.tiles.codes import NARROW, REST, WIDE, ZERO, coded, stored
 from gradloom.rtl.formats.tiles.records import BEAT, TileRecord, tile_argument
 from gradloom.rtl.shell.signature import LoadSignature
 from gradloom.sim.bench.engine import FENCE, BenchLoad, BenchStore, EngineBench, simulate
@@ -94,17 +94,17 @@ def bench():
 
 
 @pytest.mark.parametrize("pressure", [{}, {"stall": {"o": 0.5}}, {"stall": {"o": 0.2}, "hold": 120}], ids=str)
-@pytest.mark.parametrize("bits", [NARROW, WIDE])
+@pytest.mark.parametrize("bits", [NARROW, WIDE, REST])
 @pytest.mark.parametrize("case", CASES)
 def test_codes_are_those_of_the_rule(bench, case, bits, pressure):
     words, exponents = CASES[case]
     rows, features = words.shape
     expected = stored(words, exponents, bits)
-    record = TileRecord(rows, features, bits)
+    record, sort = TileRecord(rows, features, abs(bits)), {"wide": bits == WIDE, "rest": bits == REST}
     run = bench.check(
         BenchLoad("i", writes(bench.component.results.write.shape(), 1, words, exponents)),
         FENCE,
-        BenchStore("o", record.beats, tile_argument(1, rows, features, wide=bits == WIDE), after=TileResults.latency),
+        BenchStore("o", record.beats, tile_argument(1, rows, features, **sort), after=TileResults.latency),
         words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
         **pressure,
     )
@@ -116,6 +116,24 @@ def test_cases_reach_every_rule():
     assert made["zeros"][0].exponent == ZERO and made["least"][0].exponent == -127
     assert any(each.clipped for each in made["largest"]) and any(each.clipped for each in made["far apart"])
     assert made["whole"][0].zeroed > made["whole"][1].zeroed > 0
+    rests = {name: stored(*each, REST) for name, each in CASES.items()}
+    assert all(rests[name].exponent == ZERO for name in ("zeros", "least", "largest", "far apart"))
+    assert {-127, 127} <= set(rests["whole"].codes.flat)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_codes_are_one_of_sixteen_bits(case):
+    """But where either is limited."""
+    words, exponents = CASES[case]
+    first, rest, whole = (stored(words, exponents, bits) for bits in (NARROW, REST, WIDE))
+    if rest.exponent != ZERO:
+        assert rest.exponent == whole.exponent == first.exponent - NARROW
+        both = (first.codes << NARROW) + rest.codes
+        free = np.maximum(np.abs(first.codes), np.abs(rest.codes)) < 127
+        assert np.array_equal(both[free], whole.codes[free]) and np.abs(both - whole.codes).max() <= 129
+    values = words * np.exp2(exponents.astype(np.float64))
+    found = coded(values, REST)
+    assert np.array_equal(found.codes, rest.codes) and found.exponents == rest.exponent
 
 
 def test_a_record_leaves_at_a_beat_a_cycle(bench):
@@ -146,9 +164,15 @@ def test_requests_of_other_records_are_refused(bench, beats, argument):
 
 
 @pytest.mark.parametrize(
-    "name, unit, case", [("unlimited", CodeLane, "almost a power"), ("complement", TilePeak, "negative powers")]
+    "name, unit, case, bits",
+    [
+        ("unlimited", CodeLane, "almost a power", NARROW),
+        ("complement", TilePeak, "negative powers", NARROW),
+        ("unrounded", CodeLane, "part", REST),
+        ("without-ends", TileStore, "least", REST),
+    ],
 )
-def test_a_wrong_rule_is_found(monkeypatch, name, unit, case):
+def test_a_wrong_rule_is_found(monkeypatch, name, unit, case, bits):
     from gradloom.rtl.engines import tile_results, tile_store
 
     for module in (tile_results, tile_store):
@@ -156,13 +180,16 @@ def test_a_wrong_rule_is_found(monkeypatch, name, unit, case):
             monkeypatch.setattr(module, unit.__name__, mutant(unit, name))
     words, exponents = CASES[case]
     rows, features = words.shape
-    record, expected = TileRecord(rows, features, NARROW), stored(words, exponents, NARROW)
+    record, expected = TileRecord(rows, features, NARROW), stored(words, exponents, bits)
+    monkeypatch.setattr("gradloom.sim.bench.ports.TileStore", tile_store.TileStore)
     unit = Loop()
     with pytest.raises(AssertionError, match="words differ"):
         EngineBench(component=unit).check(
             BenchLoad("i", writes(unit.results.write.shape(), 0, words, exponents)),
             FENCE,
-            BenchStore("o", record.beats, tile_argument(0, rows, features), after=TileResults.latency),
+            BenchStore(
+                "o", record.beats, tile_argument(0, rows, features, rest=bits == REST), after=TileResults.latency
+            ),
             words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
         )
 

@@ -14,6 +14,7 @@ __all__ = [
     "LEAST",
     "MOST",
     "NARROW",
+    "REST",
     "WIDE",
     "WORD",
     "ZERO",
@@ -28,6 +29,8 @@ __all__ = [
 EDGE = 64
 #: Bits of a code: operands of products, and all other values.
 NARROW, WIDE = 8, 16
+#: Codes of 8 bits that hold what other codes of 8 bits leave of a value, to 16 bits in all.
+REST = -NARROW
 #: Bits of a word that codes are made of.
 WORD = 48
 #: Exponents of tiles; a tile of zeros has the exponent ``ZERO``.
@@ -88,8 +91,11 @@ def coded(values: np.ndarray, bits: int) -> TileCoded:
     """Codes of values, which are integers times powers of two.
 
     A tile's exponent brings its largest magnitude to ``bits`` bits, the sign included. What rounds above the largest
-    code is the largest code.
+    code is the largest code. With :data:`REST` they are what codes of 8 bits leave, in codes of 8 bits with the exponent
+    of codes of 16: together one of 16, but where either is limited; nothing in a tile whose exponent is at an end.
     """
+    if bits == REST:
+        return _coded_rest(values)
     most = (1 << bits - 1) - 1
     peaks = tile_peaks(values)
     exponent = np.frexp(peaks)[1].astype(np.int64) - (bits - 1)
@@ -101,6 +107,16 @@ def coded(values: np.ndarray, bits: int) -> TileCoded:
     np.clip(codes, -most, most, out=codes)
     zeroed = int(np.count_nonzero(values) - np.count_nonzero(codes))
     return TileCoded(codes, exponent, clipped, zeroed)
+
+
+def _coded_rest(values: np.ndarray) -> TileCoded:
+    first, whole = coded(values, NARROW), coded(values, WIDE)
+    exponent = np.where(first.exponents - NARROW == whole.exponents, whole.exponents, ZERO)
+    scale = spread(np.exp2(-np.maximum(exponent, LEAST).astype(np.float64)), values.shape)
+    codes = np.floor(values * scale + 0.5) - 2.0**NARROW * first.codes
+    most = (1 << NARROW - 1) - 1
+    codes = np.where(spread(exponent, values.shape) == ZERO, 0, np.clip(codes, -most, most))
+    return TileCoded(codes, exponent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +143,10 @@ def stored(words: np.ndarray, exponents: np.ndarray | int, bits: int) -> TileSto
         Of :data:`WORD` bits.
     exponents : int or array ``[rows, 1]``
     bits : int
-        Of a code.
+        Of a code, or :data:`REST`, of which none counts as limited or as 0.
     """
+    if bits == REST:
+        return _stored_rest(words, exponents)
     words, own = np.asarray(words, np.int64), np.broadcast_to(np.asarray(exponents, np.int64), (len(words), 1))
     if np.abs(words).max(initial=0) >> WORD - 1:
         raise ValueError(f"word {np.abs(words).max()}: must have at most {WORD} bits")
@@ -147,3 +165,15 @@ def stored(words: np.ndarray, exponents: np.ndarray | int, bits: int) -> TileSto
     codes = np.clip(scaled, -most, most)
     clipped = int((np.abs(scaled) > most + 1).sum())
     return TileStored(codes, exponent, clipped, int(((words != 0) & (codes == 0)).sum()))
+
+
+def _stored_rest(words: np.ndarray, exponents: np.ndarray | int) -> TileStored:
+    first, whole = (stored(words, exponents, bits) for bits in (NARROW, WIDE))
+    words = np.asarray(words, np.int64)
+    if first.exponent - NARROW != whole.exponent:
+        return TileStored(np.zeros_like(words), ZERO)
+    down = whole.exponent - np.broadcast_to(np.asarray(exponents, np.int64), (len(words), 1))
+    far, near = np.clip(-down, 0, WIDE), np.clip(down, 1, WORD + 1)
+    scaled = np.where(down > 0, (words + (np.int64(1) << near - 1)) >> near, words << far)
+    most = (1 << NARROW - 1) - 1
+    return TileStored(np.clip(scaled - (first.codes << NARROW), -most, most), whole.exponent)

@@ -19,16 +19,24 @@ TileArgument = data.StructLayout(
         "rows": 6,  #: rows of a record, less 1
         "features": 6,  #: features of a record, less 1
         "wide": 1,  #: STORE: codes of 16 bits, else of 8
-        "_pad": 11,
+        "rest": 1,  #: STORE: codes of 8 bits of what such codes leave
+        "_pad": 10,
     }
 )
 
 
-def tile_argument(slot: int, rows: int, features: int, *, wide: bool = False) -> int:
+def tile_argument(slot: int, rows: int, features: int, *, wide: bool = False, rest: bool = False) -> int:
     """``arg`` of a LOAD or STORE."""
     return int(
         TileArgument.const(
-            {"slot": slot, "rows": rows - 1, "features": features - 1, "wide": int(wide), "_pad": 0}
+            {
+                "slot": slot,
+                "rows": rows - 1,
+                "features": features - 1,
+                "wide": int(wide),
+                "rest": int(rest),
+                "_pad": 0,
+            }
         ).as_bits()
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, ZERO, stored
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, REST, WIDE, ZERO, stored
 from gradloom.rtl.formats.tiles.records import BEAT, TileArgument, TileRecord
 
 __all__ = ["ResultSlots", "TileSlots"]
@@ -100,7 +100,7 @@ class ResultSlots:
             raise ValueError(f"o: word [{row}, {feature}] of slot {slot} was not written")
         if _peak(words, exponents) != self.peaks[slot]:
             raise ValueError(f"o: slot {slot} has a larger word outside of {record.rows} x {record.features}")
-        made = stored(words, exponents, record.bits)
+        made = stored(words, exponents, REST if TileArgument.from_bits(arg).rest else record.bits)
         self.saturated += made.clipped
         self.underflowed += made.zeroed
         return record.pack(made.codes, made.exponent)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gradloom.graph.operations import Convolution, Linear, Rest
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, REST
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 
 from .base import Kept
@@ -74,13 +74,12 @@ class Products(Elements):
         self.layer(each, x, rest)
 
     def _rest(self, each: Rest) -> None:
-        (x,), made = self.given(each), self.made(each)
-        codes = self.tiler.value(f"{each.o.name}.codes", made.rows, made.features)
-        tiles, same = self.tiler.read(x, NARROW), Block.of(self.same, [(0, 0)])
-        for i, j in tiles_of(codes):
-            term = Term(Block.of(tiles, [(i, j)]), same, {"tiles": 0, "k_to": codes.part(i, j)[1] - 1})
-            self.tiler.product(codes, (i, j), [term])
-        self.whole(made, ElementOpcode.ADD, {"a": x, "b": codes}, subtract=1)
+        """What makes the tensor stores its second codes, too."""
+        (x,) = self.given(each)
+        for tiles in self.places.get(each.o.name, ()):
+            x.places[REST] = tiles
+        rest = {NARROW: self.tiler.read(x, REST)}
+        self.found[each.o.name] = DraftValue(each.o.name, x.count, x.rows, x.features, rest)
 
     def pairs(self, each: Linear | Convolution, x: DraftValue, rest: Sequence[DraftValue]) -> list[Pair]:
         """What a layer sums; ``rest``: second codes of ``x``."""

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradloom.rtl.formats.tiles.codes import EDGE, LEAST, NARROW, WIDE, ZERO, TileCoded, coded, spread
+from gradloom.rtl.formats.tiles.codes import EDGE, LEAST, NARROW, REST, WIDE, ZERO, TileCoded, coded, spread
 from gradloom.rtl.formats.tiles.element import LIFT
 
 __all__ = ["Counts", "Held", "joined"]
@@ -53,6 +53,14 @@ class Held:
     def wide(self) -> TileCoded:
         """Codes of 16 bits."""
         return self.counts.coded(self.exact, WIDE)
+
+    @cached_property
+    def rest(self) -> "Held":
+        """What codes of 8 bits leave, as codes of 8 bits alone."""
+        codes = self.counts.coded(self.exact, REST)
+        made = Held(codes.values, self.counts)
+        made.narrow = codes
+        return made
 
     @cached_property
     def values(self) -> np.ndarray:

@@ -153,27 +153,30 @@ class IntegerNetwork(Between):
 
     # -- passes --------------------------------------------------------------------------------------------------
 
-    def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
+    def forward(self, inputs: Mapping[str, np.ndarray | Held]) -> dict[str, Held]:
         """Every tensor by name, of inputs ``[samples, *sides, features]`` or ``[samples * rows, features]``."""
         found = self.taken(inputs)
         for each in self.operations:
             self._call(each, "", found)
         return found
 
-    def taken(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
+    def taken(self, inputs: Mapping[str, np.ndarray | Held]) -> dict[str, Held]:
         """Tensors of the inputs, whose codes are there: nobody counts them."""
-        name, t = next(iter(self.inputs.items()))
-        self.samples = np.asarray(inputs[name]).size // (t.rows * t.features)
-        return {
-            name: Held(np.asarray(inputs[name], np.float64).reshape(-1, t.features), Counts())
+        made = {
+            name: given
+            if isinstance(given := inputs[name], Held)
+            else Held(np.asarray(given, np.float64).reshape(-1, t.features), Counts())
             for name, t in self.inputs.items()
         }
+        name, t = next(iter(self.inputs.items()))
+        self.samples = len(made[name].exact) // t.rows
+        return made
 
-    def result(self, inputs: Mapping[str, np.ndarray]) -> Held:
+    def result(self, inputs: Mapping[str, np.ndarray | Held]) -> Held:
         """The result alone; see :meth:`results`."""
         return self.results(inputs)[self.port.tensor.name]
 
-    def results(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
+    def results(self, inputs: Mapping[str, np.ndarray | Held]) -> dict[str, Held]:
         """The results alone: a tensor is forgotten behind its last reader."""
         found, last = self.taken(inputs), {t.name: each for each in self.operations for t in each.i}
         for each in self.operations:
@@ -263,8 +266,7 @@ class IntegerNetwork(Between):
         return made
 
     def _rest(self, each: Rest, found: dict[str, Held]) -> None:
-        x = found[each.i[0].name]
-        found[each.o.name] = self.held(vector.add(x.values, self.held(x.narrow.values).values, subtract=True))
+        found[each.o.name] = found[each.i[0].name].rest
 
     def _bias(self, each: Linear | Convolution) -> TileCoded | None:
         return self.weight(each, f"{each.layer}.bias") if each.bias else None

@@ -7,9 +7,9 @@ sum; that of both second codes would be lost in it. What the network is given ha
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gradloom.graph.base import Operation
+from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network
-from gradloom.graph.operations import Convolution, Linear, Rest, Upsample
+from gradloom.graph.operations import Convolution, Linear, Parameter, Rearrange, Rest, Upsample
 
 __all__ = ["doubled"]
 
@@ -29,17 +29,28 @@ def doubled(network: Network, layers: Mapping[str, int]) -> Network:
             f"precise={wrong[0]}: reads an upsampled tensor, which has one code; others: {', '.join(found)}"
         )
     given = {port.tensor.name: port for port in network.inputs}
+    makers = {each.o.name: each for each in network.operations}
     made, inputs, operations = set[str](), list(network.inputs), list[Operation]()
+
+    def second_of(x: Tensor, layer: str) -> Tensor:
+        second, maker = replace(x, name=f"{x.name}~rest"), makers.get(x.name)
+        if second.name in made:
+            return second
+        made.add(second.name)
+        if x.name in given:
+            inputs.append(replace(given[x.name], tensor=second))
+        elif isinstance(maker, Parameter):
+            raise ValueError(f"precise={layer}: reads the table {maker.name}, which has one code")
+        elif isinstance(maker, Rearrange) and maker.is_label:
+            operations.append(replace(maker, i=(second_of(maker.i[0], layer),), o=second))
+        else:
+            operations.append(Rest((x,), second))
+        return second
+
     for each in network.operations:
         if isinstance(each, Linear | Convolution) and each.layer in layers:
             (x,) = each.i
-            second = replace(x, name=f"{x.name}~rest")
-            if second.name not in made:
-                made.add(second.name)
-                if x.name in given:
-                    inputs.append(replace(given[x.name], tensor=second))
-                else:
-                    operations.append(Rest((x,), second))
+            second = second_of(x, each.layer)
             each = replace(each, i=(x, second), codes=layers[each.layer])
         operations.append(each)
     return replace(network.with_operations(operations), inputs=tuple(inputs))

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradloom.program.memory import Kind
 from gradloom.program.placed import PlacedProgram
-from gradloom.rtl.formats.tiles.codes import WIDE
+from gradloom.rtl.formats.tiles.codes import NARROW, REST, WIDE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.norm import NormOpcode
 from gradloom.rtl.formats.tiles.product import ProductOpcode, ScanOperands
@@ -74,9 +74,10 @@ class Tiler:
         return made
 
     def read(self, value: DraftValue, bits: int) -> Tiles:
-        """Codes of a tensor, in a width that it is stored in from now on."""
+        """Codes of a tensor, in a width that it is stored in from now on; :data:`REST` is one."""
         if bits not in value.places:
-            value.places[bits] = self.tiles(value.count, value.rows, value.features, bits)
+            own = NARROW if bits == REST else bits
+            value.places[bits] = self.tiles(value.count, value.rows, value.features, own)
         return value.places[bits]
 
     def show(self, tiles: Tiles) -> None:
@@ -98,7 +99,8 @@ class Tiler:
                 slot = (first + number) % RESULTS
                 for bits, tiles in sorted(value.places.items()):
                     record = tiles.record(*place[:2])
-                    arg = tile_argument(slot, record.rows, record.features, wide=bits == WIDE)
+                    sort = {"wide": bits == WIDE, "rest": bits == REST}
+                    arg = tile_argument(slot, record.rows, record.features, **sort)
                     job.stores.append(StoreJob("o", tiles.at(*place), record.size, arg, slot))
 
         self.add(engine, stored, len(at))

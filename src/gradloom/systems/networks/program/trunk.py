@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gradloom.compiler.integers.held import Counts
+from gradloom.compiler.integers.held import Counts, Held
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.rtl.formats.tiles.codes import NARROW
 
@@ -13,7 +13,7 @@ from .programs import Kept, Programs
 
 __all__ = ["Trunk"]
 
-Tensors = Mapping[str, np.ndarray]
+Tensors = Mapping[str, np.ndarray | Held]
 
 
 class Trunk:
@@ -37,5 +37,5 @@ class Trunk:
         for name, held in found.items():
             for bits in self.widths[name]:
                 assert (held.narrow if bits == NARROW else held.wide) is not None
-        self._made[place] = {name: held.exact for name, held in found.items()}
+        self._made[place] = found
         return {**inputs, **self._made[place]}, [self.exact.take_counts()]
