@@ -125,8 +125,8 @@ class TileStore(wiring.Component):
 
     The record's header leaves :attr:`latency` cycles after the request, then a beat a cycle as long as they are taken.
     The exponent is the least with which the largest word's leading bit is within a code,
-    :func:`~gradloom.rtl.formats.tiles.codes.stored`. A record of what codes of 8 bits leave has the exponent of codes of
-    16, and none where an end limits either.
+    :func:`~gradloom.rtl.formats.tiles.codes.stored`. A record of what codes of 8 bits leave has the exponent of codes
+    of 16, and zeros where an end limits either.
 
     Parameters
     ----------

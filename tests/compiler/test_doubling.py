@@ -25,12 +25,7 @@ def chain():
 
 @pytest.mark.parametrize(
     "layers",
-    [
-        {"first": 2},
-        {"place": 2, "head": 1},
-        {"window": 1},
-        {"first": 1, "place": 2, "window": 2, "thin": 2, "head": 2},
-    ],
+    [{"first": 2}, {"place": 2, "head": 1}, {"window": 1}, {"first": 1, "place": 2, "window": 2, "thin": 2, "head": 2}],
 )
 def test_the_program_is_the_reference(layers):
     operations, x = chain()
@@ -42,8 +37,8 @@ def test_the_program_is_the_reference(layers):
 def test_gradients_pass_by_first_codes():
     """A layer behind which another learns."""
     operations, x = chain()
-    learners = ("first.bias", "place.weight")
-    steps(doubled(headed(operations, [x]), {"place": 2, "head": 1}), learners, samples=1, loss="classes", order=ORDERS[1])
+    learners, made = ("first.bias", "place.weight"), doubled(headed(operations, [x]), {"place": 2, "head": 1})
+    steps(made, learners, samples=1, loss="classes", order=ORDERS[1])
 
 
 def test_two_codes_are_a_hundred_times_closer():

@@ -52,7 +52,7 @@ def network():
 
 @pytest.mark.parametrize(
     ("method", "targets", "precise"),
-    [("lora", "second,last", None), ("lora", "second,last", "ends"), ("instantft", "*", None)],
+    [("lora", "second,last", None), ("lora", "second,last", "ends,inputs:second"), ("instantft", "*", None)],
 )
 def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(method, targets, precise):
     """Three of two batches, adapters beside a convolution and the last layer: every byte, counter and command's cycles.

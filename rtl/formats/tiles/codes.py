@@ -91,8 +91,8 @@ def coded(values: np.ndarray, bits: int) -> TileCoded:
     """Codes of values, which are integers times powers of two.
 
     A tile's exponent brings its largest magnitude to ``bits`` bits, the sign included. What rounds above the largest
-    code is the largest code. With :data:`REST` they are what codes of 8 bits leave, in codes of 8 bits with the exponent
-    of codes of 16: together one of 16, but where either is limited; nothing in a tile whose exponent is at an end.
+    code is the largest code. With :data:`REST` they are what codes of 8 bits leave, in codes of 8 bits with the
+    exponent of codes of 16: together one of 16, but where either is limited; zeros in a tile with an exponent at an end.
     """
     if bits == REST:
         return _coded_rest(values)

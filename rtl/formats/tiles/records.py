@@ -29,14 +29,7 @@ def tile_argument(slot: int, rows: int, features: int, *, wide: bool = False, re
     """``arg`` of a LOAD or STORE."""
     return int(
         TileArgument.const(
-            {
-                "slot": slot,
-                "rows": rows - 1,
-                "features": features - 1,
-                "wide": int(wide),
-                "rest": int(rest),
-                "_pad": 0,
-            }
+            {"slot": slot, "rows": rows - 1, "features": features - 1, "wide": int(wide), "rest": int(rest), "_pad": 0}
         ).as_bits()
     )
 

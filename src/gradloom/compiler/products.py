@@ -6,10 +6,9 @@ from gradloom.graph.operations import Convolution, Linear, Rest
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, REST
-from gradloom.rtl.formats.tiles.element import ElementOpcode
 
 from .base import Kept
-from .elements import Elements, tiles_of
+from .elements import Elements
 from .matrices import portions
 
 __all__ = ["Pair", "Products", "last_of"]

@@ -81,7 +81,8 @@ def precise_of(network: Network, asked: str | None) -> dict[str, int]:
     for part in filter(None, (each.strip() for each in (asked or "").split(","))):
         name = part.removeprefix(_INPUTS)
         codes = 2 if name == part else 1
-        some = layers[:1] + layers[-1:] if name == "ends" else [each.layer for each in targets(network, name, "precise")]
+        named = [] if name == "ends" else [each.layer for each in targets(network, name, "precise")]
+        some = layers[:1] + layers[-1:] if name == "ends" else named
         made |= {layer: max(codes, made.get(layer, 0)) for layer in some}
     if asked is not None and not made:
         raise ValueError(f"precise={asked}: names no layer")
