@@ -92,7 +92,7 @@ def coded(values: np.ndarray, bits: int) -> TileCoded:
 
     A tile's exponent brings its largest magnitude to ``bits`` bits, the sign included. What rounds above the largest
     code is the largest code. With :data:`REST` they are what codes of 8 bits leave, in codes of 8 bits with the
-    exponent of codes of 16: together one of 16, but where either is limited; zeros in a tile with an exponent at an end.
+    exponent of codes of 16: together one of 16, but where either is limited; zeros where an end limits the exponent.
     """
     if bits == REST:
         return _coded_rest(values)
