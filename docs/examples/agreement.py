@@ -1,12 +1,12 @@
 """Agreement of the tile machine's integers with the float network, on MLPerf Tiny's networks.
 
-``python docs/examples/agreement.py [NAME ...] [--count 400]``
+``python docs/examples/agreement.py [NAME ...] [--count 400] [--precise T]``
 
 The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; sounds are
 drawn harmonics through moving formants; machines hum in drawn bands. *nearest*: the nearest code of each weight;
 *chosen*: codes chosen by samples, as ``finetune`` and ``infer`` do; *ends*: two codes in the first and the last layer,
-``--precise ends``; *all*: in all layers, ``--precise "*"``. Codes are chosen by samples of a seed, and judged by those
-of another one.
+``--precise ends``; *some*: where they help most for their cycles, ``--precise`` as in ``SOME``; *all*: in all layers,
+``--precise "*"``. Codes are chosen by samples of a seed, and judged by those of another one.
 """
 
 import argparse
@@ -29,6 +29,14 @@ BATCH = 20
 KNOWN = 200
 #: Hertz.
 FORMANTS = ((250, 900), (800, 2400), (2000, 3500))
+
+#: Layers of two codes by network.
+SOME = {
+    "resnet8": "ends,inputs:t4,inputs:t5,inputs:t8",
+    "vww_mobilenet": "inputs:t1",
+    "kws_dscnn": "inputs:t0,inputs:t1,inputs:t11",
+    "ad01": "inputs:t0",
+}
 
 
 def pictures(count: int, side: int, seed: int = 0) -> np.ndarray:
@@ -89,17 +97,19 @@ DATA = {
 }
 
 
-def compare(name: str, count: int) -> None:
-    """Prints a line a format."""
+def compare(name: str, count: int, precise: str | None = None) -> None:
+    """Prints a line a format, or that of ``precise`` alone."""
     x, known, file = DATA[name](count, 0), DATA[name](KNOWN, 1), str(GOLDEN / f"mlperf_{name}.onnx")
     loss = "values" if name == "ad01" else "classes"
     network = load_network(file)
     nearest = Prepared(learning_of(network, loss, "none"), loss)
-    ends, every = (replace(nearest, precise=precise_of(network, asked)) for asked in ("ends", "*"))
+    asked = {precise: precise} if precise else {"ends": "ends", "some": SOME[name], "all": "*"}
+    formats = {label: (replace(nearest, precise=precise_of(network, each)), True) for label, each in asked.items()}
+    if not precise:
+        formats = {"nearest": (nearest, False), "chosen": (nearest, True), **formats}
     float_one = FloatReading(nearest.learning.network, dtype=np.float32)
     want = np.concatenate([float_one.run(x[at : at + BATCH])[0] for at in range(0, len(x), BATCH)])
     want = want.reshape(len(x), -1)
-    formats = {"nearest": (nearest, False), "chosen": (nearest, True), "ends": (ends, True), "all": (every, True)}
     for label, (prepared, is_chosen) in formats.items():
         if is_chosen:
             prepared = prepared.fitted(known)
@@ -118,9 +128,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Agreement of the tile machine's integers with float networks.")
     parser.add_argument("names", nargs="*", default=list(DATA), help=", ".join(DATA))
     parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--precise", help="other layers of two codes, alone")
     asked = parser.parse_args()
     for name in asked.names:
-        compare(name, asked.count)
+        compare(name, asked.count, asked.precise)
 
 
 if __name__ == "__main__":
