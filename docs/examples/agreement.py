@@ -32,7 +32,7 @@ FORMANTS = ((250, 900), (800, 2400), (2000, 3500))
 
 #: Layers of two codes by network.
 SOME = {
-    "resnet8": "ends,inputs:t4,inputs:t5,inputs:t8,inputs:t9",
+    "resnet8": "ends,inputs:t4,inputs:t5,inputs:t8",
     "vww_mobilenet": "inputs:t1",
     "kws_dscnn": "inputs:t0,inputs:t1,inputs:t2,inputs:t11",
     "ad01": "inputs:t0",
@@ -90,7 +90,7 @@ def machines(count: int, seed: int = 0) -> np.ndarray:
 
 #: Samples of each network.
 DATA = {
-    "resnet8": "ends,inputs:t4,inputs:t5,inputs:t8,inputs:t9",
+    "resnet8": lambda count, seed: 255 * pictures(count, 32, seed),
     "vww_mobilenet": lambda count, seed: pictures(count, 96, seed),
     "kws_dscnn": sounds,
     "ad01": machines,
