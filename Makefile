@@ -48,7 +48,7 @@ $(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	@$(INSTALL) -c requirements.lock -e '.[dev,docs,witness]'
 	@$(INSTALL) -c requirements.lock -e '.[delivery]' || \
 	    echo 'without pymonocypher, which a C compiler and the headers of Python build: no signed adapters'
-	@$(BIN)/python -m gradloom.firmware.monocypher_source >/dev/null || \
+	@$(BIN)/python -m gradloom.firmware.chip.monocypher_source >/dev/null || \
 	    echo 'without the C source of Monocypher: no tests of the firmware, which checks signatures with it'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.cli.main, gradloom.systems.images.task, gradloom.systems.images.expectation, \
 	    gradloom.rtl.machines.accelerator, rich.table, rich.progress, pytest, hypothesis, cocotb'
@@ -64,9 +64,9 @@ $(LLM_READY): $(READY)
 	@touch $@
 
 firmware: $(FIRMWARE_READY)
-	$(BIN)/python -m gradloom.firmware.monocypher_source
-	$(BIN)/python -m gradloom.firmware.soc_image
-	$(BIN)/python -m gradloom.firmware.soc_image --main tuner
+	$(BIN)/python -m gradloom.firmware.chip.monocypher_source
+	$(BIN)/python -m gradloom.firmware.chip.soc_image
+	$(BIN)/python -m gradloom.firmware.chip.soc_image --main tuner
 
 $(FIRMWARE_READY): $(READY)
 	@$(INSTALL) -c requirements.lock -e '.[dev,firmware]'
@@ -103,7 +103,9 @@ $(ECP5_READY): $(READY)
 	@$(INSTALL) -c requirements.lock -e '.[dev,ecp5]'
 	@touch $@
 
-test: lint types unit
+# Types are checked beside the tests, whose end is the end of all: by themselves they keep one core busy.
+test: lint
+	@$(MAKE) --no-print-directory -j 2 types unit
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -142,10 +144,10 @@ evidence-ulx3s: $(ECP5_READY)
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
 	time $(BIN)/gradloom report build/evidence/ulx3s --max-levels 10
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_pll.py tests/boards/ulx3s/test_asked.py tests/boards/ulx3s/test_data.py
-	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s --lines 10
+	time $(BIN)/python docs/examples/hardware/ulx3s_lines.py build/evidence/ulx3s --lines 10
 
 evidence-mesh: $(ECP5_READY)
-	time $(BIN)/python docs/examples/mesh_ecp5.py --sizes 4 8
+	time $(BIN)/python docs/examples/hardware/mesh_ecp5.py --sizes 4 8
 
 evidence-genesys2: $(READY)
 	$(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/genesys2
@@ -159,14 +161,14 @@ evidence-kv260: $(READY)
 	time $(BIN)/gradloom finetune instantft-kv260 --design build/evidence/kv260 -o build/evidence/finetune
 
 evidence-language: $(LLM_READY)
-	time $(BIN)/python docs/examples/qlora_linears.py
-	time $(BIN)/python docs/examples/qlora_step.py --head --layers 30 --tokens 32
+	time $(BIN)/python docs/examples/language/qlora_linears.py
+	time $(BIN)/python docs/examples/language/qlora_step.py --head --layers 30 --tokens 32
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2 --seq 16
 	time $(BIN)/python -m pytest -q tests/models tests/systems/text/reference/test_llama.py tests/systems/text/reference/test_linears.py
 
 evidence-curve: $(LLM_READY)
-	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
-	time $(BIN)/python docs/examples/qlora_curve.py --engine reference
+	time $(BIN)/python docs/examples/language/qlora_curve.py --adapter build/evidence/qlora
+	time $(BIN)/python docs/examples/language/qlora_curve.py --engine reference
 
 evidence-proofs:
 	time $(MAKE) proofs JOBS=1
@@ -198,10 +200,11 @@ evidence-starts: $(READY)
 # what was broken on purpose.
 evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
-	    tests/systems/text/card/test_board_job.py
+	    tests/systems/text/card/test_board_job.py tests/systems/text/run/test_ports.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
 	    tests/engines tests/shell tests/sim/run/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
-	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py
+	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py tests/docs/test_site.py \
+	    tests/cli/models/test_recurrent_verbs.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90
@@ -226,8 +229,8 @@ evidence-pythons: $(READY)
 evidence-ledger: $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
 	time $(BIN)/python docs/ledger.py --run
-	time $(BIN)/python docs/examples/peers.py
-	time $(BIN)/python docs/examples/scale_sim.py
+	time $(BIN)/python docs/examples/hardware/peers.py
+	time $(BIN)/python docs/examples/hardware/scale_sim.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)

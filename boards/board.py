@@ -32,6 +32,8 @@ class Board:
     port_reads : :class:`int`
         Reads that this port keeps in flight, also where a design asks for more; 0: no limit is known. A forecast takes
         it as ``port_reads``.
+    ports : :class:`int`
+        Most ports on that memory that a design gets.
     listens : :class:`int`
         Bits a second of a UART that takes data to learn from; 0: there is none.
     host : :class:`str`
@@ -62,6 +64,7 @@ class Board:
     shell: str = ""
     build_time: str = ""
     port_reads: int = 0
+    ports: int = 1
     listens: int = 0
 
     def __post_init__(self) -> None:
@@ -69,7 +72,7 @@ class Board:
             raise ValueError(f"name must match {_NAME.pattern}, not {self.name!r}")
         if self.family not in ("xc7", "xcup", "ecp5"):
             raise ValueError(f"family must be 'xc7', 'xcup' or 'ecp5', not {self.family!r}")
-        for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth", "port_bits"):
+        for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth", "port_bits", "ports"):
             if getattr(self, field) <= 0:
                 raise ValueError(f"{field} must be positive, not {getattr(self, field)}")
         for field in ("dsp", "bram36", "uram", "register_base", "port_reads", "listens"):

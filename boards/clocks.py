@@ -19,7 +19,7 @@ _FREQUENCIES: Mapping[str, Mapping[str, float]] = {
     _ROUTED: {"digits-ulx3s": 72.36, "lstm-ulx3s": 68.18},
 }
 #: MHz that a preset reaches as it comes, and the kind of evidence. The commands are in docs/evidence/timing.md and
-#: docs/guides/ulx3s.md; a test compares the figures.
+#: docs/guides/boards/ulx3s.md; a test compares the figures.
 REACHED: Mapping[str, tuple[float, str]] = {
     preset: (mhz, kind) for kind, found in _FREQUENCIES.items() for preset, mhz in found.items()
 }

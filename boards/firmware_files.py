@@ -1,12 +1,12 @@
 """Files of the C driver and the Python host for a board."""
 
 import json
+import re
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
-from gradloom.firmware import soc_image
-from gradloom.firmware.machine import MachineDesign
+from gradloom.firmware.chip import soc_image
+from gradloom.firmware.device.machine import MachineDesign
 
 from .integrate.identity import core_name
 
@@ -82,9 +82,8 @@ def firmware_files(design: Mapping[str, Any] | None = None, module: str | None =
 
     The host is a package of its own there, since a board has numpy, but neither an HDL nor its simulator.
     """
-    folder = files("gradloom.firmware")
-    texts = {f"driver/{name}": folder.joinpath(name).read_text(encoding="utf-8") for name in _DRIVER}
-    texts |= {f"gradloom_host/{name}": folder.joinpath(name).read_text(encoding="utf-8") for name in _HOST}
+    texts = {f"driver/{name}": _text(name) for name in _DRIVER}
+    texts |= {f"gradloom_host/{name}": _text(name) for name in _HOST}
     if module is not None:
         path, old = "gradloom_host/pynq_driver.py", 'NAME = "gradloom:accelerator:gradloom:1.0"'
         if old not in texts[path]:
@@ -103,15 +102,24 @@ def firmware_files(design: Mapping[str, Any] | None = None, module: str | None =
     return texts
 
 
+def _text(name: str) -> str:
+    """A file of the firmware, whose imports are of its own folder: a board has all files of a package in one."""
+    text = soc_image.source(name).read_text(encoding="utf-8")
+    if not name.endswith(".py"):
+        return text
+    text = re.sub(r"^( *from) \.\.(?:device|jobs|chip)\.", r"\1 .", text, flags=re.M)
+    text = re.sub(r"^( *from) \.\.(?:device|jobs|chip) ", r"\1 . ", text, flags=re.M)
+    return re.sub(r"(?:^from \..*\n)+", lambda block: "".join(sorted(block[0].splitlines(True))), text, flags=re.M)
+
+
 def soc_files(main: str = "soc") -> dict[str, str]:
     """Content of every file of the firmware of a system on chip.
 
     It is a Python package that builds it again (``python -m gradloom_soc.soc_image --main MAIN``) and writes jobs for
     it. ``main``: ``soc`` or ``tuner``.
     """
-    folder = files("gradloom.firmware")
     return {
-        name: folder.joinpath(name).read_text(encoding="utf-8")
+        name: _text(name)
         for name in sorted(
             {*_SOC, *soc_image.sources(main), *soc_image.sources("selftest"), soc_image.IMAGES[main].name}
         )

@@ -16,7 +16,7 @@ from .links.reach import Reach
 from .netlist.area import AreaReport, area
 
 if TYPE_CHECKING:
-    from gradloom.firmware.measured import RunEnergy
+    from gradloom.firmware.device.measured import RunEnergy
 
 # A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; checks
 # of its workplace; and area, where synthesis is its own. A plug-in's has the name of its BOARD.
@@ -61,6 +61,9 @@ def check(board: Board, preset: Preset) -> None:
 
     :class:`ValueError`, before anything is made.
     """
+    ports = preset.config.ports
+    if ports > board.ports:
+        raise ValueError(f"ports={ports}: {board.name} has {board.ports} for a design; must be at most that")
     package = _package(board.name)
     if hasattr(package, "check"):
         package.check(board, preset)

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from gradloom.firmware.soc_image import trusting
+from gradloom.firmware.chip.soc_image import trusting
 
 __all__ = ["trust"]
 

@@ -121,13 +121,13 @@ def _verbs(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 def python_api() -> Iterator[str]:
     """The functions of the package, and the driver of a board."""
     import gradloom
-    from gradloom.firmware.host import Accelerator
+    from gradloom.firmware.device.host import Accelerator
 
     for name in gradloom.__all__:
         found = getattr(gradloom, name)
         if inspect.isfunction(found):
             yield from _function(f"gradloom.{name}", found, "###")
-    yield from ("### gradloom.firmware.host.Accelerator", "", *_sections(Accelerator.__doc__), "")
+    yield from ("### gradloom.firmware.device.host.Accelerator", "", *_sections(Accelerator.__doc__), "")
     for name, found in vars(Accelerator).items():
         if inspect.isfunction(found) and not name.startswith("_"):
             yield from _function(name, found, "####")

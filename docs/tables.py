@@ -29,7 +29,7 @@ from gradloom.rtl.shell.registers.errors import DESCRIPTIONS, Error
 from gradloom.systems.metrics import units_table
 
 HERE = Path(__file__).resolve().parent
-#: Levels of logic that ``gradloom report`` measured, by design and unit: :mod:`docs.examples.levels` writes it.
+#: Levels of logic that ``gradloom report`` measured, by design and unit: see :mod:`docs.examples.hardware.levels`.
 LEVELS = HERE / "levels.json"
 
 
@@ -50,7 +50,7 @@ def registers() -> Iterator[str]:
 
 def listing() -> Iterator[str]:
     """A small program, command by command."""
-    example = runpy.run_path(str(HERE / "examples" / "list_program.py"))
+    example = runpy.run_path(str(HERE / "examples" / "programs" / "list_program.py"))
     yield from ("```text", *example["listing"](example["small_plan"]()), "```")
 
 
@@ -188,12 +188,12 @@ def levels() -> Iterator[str]:
 
 def quality_text() -> Iterator[str]:
     """Held-out losses of a language model's fine-tunes, beside their costs."""
-    yield _printed("examples/quality.py", "--table", "text")
+    yield _printed("examples/quality/quality.py", "--table", "text")
 
 
 def quality_images() -> Iterator[str]:
     """The same of the image network's fine-tunes."""
-    yield _printed("examples/quality.py", "--table", "images")
+    yield _printed("examples/quality/quality.py", "--table", "images")
 
 
 def _printed(name: str, *arguments: str) -> str:

@@ -89,9 +89,9 @@ def python_constants() -> str:
 
 
 def write_all() -> None:
-    """Writes both files beside this one."""
-    (_HERE / "gradloom_regs.h").write_text(c_header(), encoding="utf-8", newline="\n")
-    (_HERE / "registers.py").write_text(python_constants(), encoding="utf-8", newline="\n")
+    """Writes both files to their folders."""
+    (_HERE / "driver" / "gradloom_regs.h").write_text(c_header(), encoding="utf-8", newline="\n")
+    (_HERE / "device" / "registers.py").write_text(python_constants(), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ the accelerator. Only the memory controller and the interconnect are the vendor'
 from collections.abc import Mapping
 from pathlib import Path
 
-from gradloom.firmware.soc_image import memory_text
+from gradloom.firmware.chip.soc_image import memory_text
 from gradloom.preset import Preset
 from gradloom.rtl.soc import soc_sources
 
@@ -87,6 +87,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
             "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
             "interrupt_port": ports.interrupt,
+            "managers": ports.managers,
             "register_range": "0x1000",
             "memory_base": f"{MEMORY_BASE:#x}",
             "memory_range": f"{board.memory_bytes:#x}",

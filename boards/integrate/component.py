@@ -75,10 +75,12 @@ def component(part: Part, edition: Edition) -> str:
     for name, text in (("vendor", VENDOR), ("library", LIBRARY), ("name", part.top.module), ("version", VERSION)):
         e.add(root, name, text)
     _interfaces(e, e.add(root, "busInterfaces"), part)
-    space = e.add(e.add(root, "addressSpaces"), "addressSpace")
-    e.add(space, "name", "m_axi")
-    e.add(space, "range", 1 << part.top.memory_address_bits)
-    e.add(space, "width", part.top.memory_bits)
+    spaces = e.add(root, "addressSpaces")
+    for manager in part.top.managers:
+        space = e.add(spaces, "addressSpace")
+        e.add(space, "name", manager)
+        e.add(space, "range", 1 << part.top.memory_address_bits)
+        e.add(space, "width", part.top.memory_bits)
     add_memory_map(e, e.add(root, "memoryMaps"), "s_axi", REGISTERS, 1 << part.top.register_address_bits)
     _model(e, e.add(root, "model"), part)
     _file_sets(e, e.add(root, "fileSets"), part)
@@ -94,15 +96,15 @@ def _interfaces(e: Edition, parent: ElementTree.Element, part: Part) -> None:
     top = part.top
     names = [port["name"] for port in part.ports]
     for bus, protocol, bits, address in (
-        ("m_axi", "AXI4", top.memory_bits, top.memory_address_bits),
+        *((manager, "AXI4", top.memory_bits, top.memory_address_bits) for manager in top.managers),
         ("s_axi", "AXI4LITE", 32, top.register_address_bits),
     ):
-        wires = {name.removeprefix(f"{bus}_").upper(): name for name in names if name.startswith(f"{bus}_")}
+        wires = {name.removeprefix(f"{bus}_").upper(): name for name in names if name.rpartition("_")[0] == bus}
         said = {"PROTOCOL": protocol, "DATA_WIDTH": bits, "ADDR_WIDTH": address}
-        _interface(e, parent, bus, "interface", "aximm", "master" if bus == "m_axi" else "slave", wires, said)
+        _interface(e, parent, bus, "interface", "aximm", "slave" if bus == "s_axi" else "master", wires, said)
     _interface(
         e, parent, top.clock, "signal", "clock", "slave", {"CLK": top.clock},
-        {"ASSOCIATED_BUSIF": "m_axi:s_axi", "ASSOCIATED_RESET": top.reset},
+        {"ASSOCIATED_BUSIF": ":".join((*top.managers, "s_axi")), "ASSOCIATED_RESET": top.reset},
     )  # fmt: skip
     polarity = "ACTIVE_HIGH" if top.reset_active_high else "ACTIVE_LOW"
     _interface(e, parent, top.reset, "signal", "reset", "slave", {"RST": top.reset}, {"POLARITY": polarity})

@@ -45,6 +45,8 @@ class Gradloom(LiteXModule):
     def __init__(self, platform, *, address_width=32, synthesis=True):
         report = json.loads((DESIGN / "report.json").read_text(encoding="utf-8"))
         ports = {port["name"]: port for port in report["ports"]}
+        if "m_axi_1_awvalid" in ports:
+            raise ValueError("ports: this core has several AXI4 managers, must be 1: generate it with --set ports=1")
         for path in sorted((DESIGN / "rtl").glob("*.v")):
             primitive = DESIGN / "synth" / path.name
             platform.add_source(str(primitive if synthesis and primitive.is_file() else path))
@@ -123,9 +125,9 @@ def add_gradloom(soc, name="gradloom", *, origin=None, synthesis=True):
 def board_header(soc, name="gradloom"):
     """C header of a finalised ``soc``, for gradloom's firmware on its processor.
 
-    It is what ``python -m gradloom.firmware.soc_image --board-header`` takes: the addresses of registers and memory,
-    the UART, and the interrupt. The memory controller is switched to the hardware, which is all that a simulated memory
-    needs; real memory is initialised by LiteX's own program.
+    It is what ``python -m gradloom.firmware.chip.soc_image --board-header`` takes: the addresses of registers and
+    memory, the UART, and the interrupt. The memory controller is switched to the hardware, which is all that a
+    simulated memory needs; real memory is initialised by LiteX's own program.
     """
 
     def csr(module, register):

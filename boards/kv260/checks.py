@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
-from gradloom.firmware.machine import MachineDesign
+from gradloom.firmware.device.machine import MachineDesign
 
 from ..board import Board
 from ..checkup import Check, Workplace, programs

@@ -16,11 +16,14 @@ set_property -dict [list \
     CONFIG.PSU__MAXIGP0__DATA_WIDTH 128 \
     CONFIG.PSU__USE__M_AXI_GP1 0 \
     CONFIG.PSU__USE__M_AXI_GP2 0 \
-    CONFIG.PSU__USE__S_AXI_GP2 1 \
-    CONFIG.PSU__SAXIGP2__DATA_WIDTH $memory_bits \
     CONFIG.PSU__USE__IRQ0 0 \
     CONFIG.PSU__USE__IRQ1 1 \
 ] $ps
+# HP0 to HP3 are GP2 to GP5.
+foreach hp $hp_ports {
+    set gp [expr {$hp + 2}]
+    set_property -dict [list CONFIG.PSU__USE__S_AXI_GP$gp 1 CONFIG.PSU__SAXIGP${gp}__DATA_WIDTH $port_bits] $ps
+}
 
 create_bd_cell -type ip -vlnv gradloom:accelerator:$module:1.0 accelerator
 create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset reset
@@ -28,8 +31,11 @@ set bridge [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect registers]
 set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1 CONFIG.NUM_CLKS 1] $bridge
 
 # One clock for everything: no crossing, so no latency and no constraint between clocks.
-foreach pin [list ps/maxihpm0_fpd_aclk ps/saxihp0_fpd_aclk accelerator/$clock_port reset/slowest_sync_clk \
-        registers/aclk] {
+set clocked [list ps/maxihpm0_fpd_aclk accelerator/$clock_port reset/slowest_sync_clk registers/aclk]
+foreach hp $hp_ports {
+    lappend clocked ps/saxihp${hp}_fpd_aclk
+}
+foreach pin $clocked {
     connect_bd_net [get_bd_pins ps/pl_clk0] [get_bd_pins $pin]
 }
 connect_bd_net [get_bd_pins ps/pl_resetn0] [get_bd_pins reset/ext_reset_in]
@@ -39,23 +45,38 @@ connect_bd_net [get_bd_pins reset/$reset_source] [get_bd_pins accelerator/$reset
 # Registers: AXI4 of 128 bits to AXI4-Lite of 32 bits.
 connect_bd_intf_net [get_bd_intf_pins ps/M_AXI_HPM0_FPD] [get_bd_intf_pins registers/S00_AXI]
 connect_bd_intf_net [get_bd_intf_pins registers/M00_AXI] [get_bd_intf_pins accelerator/s_axi]
-# Memory: same clock, width and protocol on both sides, so a wire.
-connect_bd_intf_net [get_bd_intf_pins accelerator/m_axi] [get_bd_intf_pins ps/S_AXI_HP0_FPD]
+# Memory: same clock, width and protocol on both sides, so a wire. Wider beats become several of the port's.
+foreach manager $managers hp $hp_ports {
+    if {$memory_bits == $port_bits} {
+        connect_bd_intf_net [get_bd_intf_pins accelerator/$manager] [get_bd_intf_pins ps/S_AXI_HP${hp}_FPD]
+    } else {
+        set narrow [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect memory_$hp]
+        set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1 CONFIG.NUM_CLKS 1] $narrow
+        connect_bd_net [get_bd_pins ps/pl_clk0] [get_bd_pins memory_$hp/aclk]
+        connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins memory_$hp/aresetn]
+        connect_bd_intf_net [get_bd_intf_pins accelerator/$manager] [get_bd_intf_pins memory_$hp/S00_AXI]
+        connect_bd_intf_net [get_bd_intf_pins memory_$hp/M00_AXI] [get_bd_intf_pins ps/S_AXI_HP${hp}_FPD]
+    }
+}
 connect_bd_net [get_bd_pins accelerator/$interrupt_port] [get_bd_pins ps/pl_ps_irq1]
 
 assign_bd_address -offset $register_base -range $register_range \
     -target_address_space [get_bd_addr_spaces ps/Data] [get_bd_addr_segs accelerator/s_axi/*] -force
 # Only DDR: neither flash nor on-chip memory is any of the accelerator's business.
-foreach segment {HP0_DDR_LOW HP0_DDR_HIGH} {
-    set found [get_bd_addr_segs -quiet ps/SAXIGP2/$segment]
-    if {[llength $found]} {
-        assign_bd_address -target_address_space [get_bd_addr_spaces accelerator/m_axi] $found -force
+foreach manager $managers hp $hp_ports {
+    set memory ps/SAXIGP[expr {$hp + 2}]
+    set space [get_bd_addr_spaces accelerator/$manager]
+    foreach segment {DDR_LOW DDR_HIGH} {
+        set found [get_bd_addr_segs -quiet $memory/HP${hp}_$segment]
+        if {[llength $found]} {
+            assign_bd_address -target_address_space $space $found -force
+        }
     }
-}
-foreach segment {HP0_QSPI HP0_LPS_OCM} {
-    set found [get_bd_addr_segs -quiet ps/SAXIGP2/$segment]
-    if {[llength $found]} {
-        exclude_bd_addr_seg -target_address_space [get_bd_addr_spaces accelerator/m_axi] $found
+    foreach segment {QSPI LPS_OCM} {
+        set found [get_bd_addr_segs -quiet $memory/HP${hp}_$segment]
+        if {[llength $found]} {
+            exclude_bd_addr_seg -target_address_space $space $found
+        }
     }
 }
 

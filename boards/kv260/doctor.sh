@@ -138,7 +138,7 @@ elif [ -d "$root/usr/local/share/pynq-venv" ]; then
 else
     pynq=", or install Kria-PYNQ"
     [ "$version" != 24.04 ] || pynq=
-    tell u-dma-buf fault missing "build and load it (docs/guides/kv260.md)$pynq"
+    tell u-dma-buf fault missing "build and load it (docs/guides/boards/kv260.md)$pynq"
 fi
 
 number=$(grep -lx "$device" "$root"/sys/class/uio/uio*/name 2>/dev/null | head -n 1 | sed 's|.*/uio\([0-9]*\)/name|\1|')

@@ -18,6 +18,8 @@ KV260 = Board(
     port_bits=128,
     # The AXI FIFO interface (AFI) of an HP port holds back further addresses.
     port_reads=8,
+    # S_AXI_HP0_FPD to S_AXI_HP3_FPD; HP1 and HP2 share one way to the memory.
+    ports=4,
     host="4x Cortex-A53, Linux",
     # The first 64 KB of the port belong to a node that Kria-PYNQ puts into the device tree at every start.
     register_base=0xA001_0000,

@@ -195,5 +195,5 @@ fi
 # PYNQ allocates its own buffers; all others want u-dma-buf.
 [ -d "$root/sys/class/u-dma-buf/udmabuf-$device" ] || modprobe u-dma-buf 2>/dev/null
 [ -d "$root/sys/class/u-dma-buf/udmabuf-$device" ] ||
-    echo "gradloom: no buffer udmabuf-$device: without PYNQ, build and load u-dma-buf (docs/guides/kv260.md)"
+    echo "gradloom: no buffer udmabuf-$device: without PYNQ, build and load u-dma-buf (docs/guides/boards/kv260.md)"
 echo "gradloom: $name is loaded"

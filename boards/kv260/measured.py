@@ -8,7 +8,7 @@ from ..links.ssh import ssh, valid_host
 from .bundle.flash import FOLDER, silent
 
 if TYPE_CHECKING:
-    from gradloom.firmware.measured import RunEnergy
+    from gradloom.firmware.device.measured import RunEnergy
 
 __all__ = ["REMEDIES", "measured"]
 

@@ -1,6 +1,8 @@
 """The Vivado project and bundle sources of a design for a KV260, or a board of its :mod:`.carriers`.
 
-Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0``
+Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock; beats of 256 bits
+become two of the port's on the way. Further managers go to ``HP3``, which has a way to the memory of its own, then to
+``HP1`` and ``HP2``, which share one. ``HPC0``
 would be coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a
 register that must be set before the CPUs start, and Kria's boot firmware is not ours to change), and every
 beat would pass the CCI-400, which the CPUs and the snoops share. A fine-tune touches each byte of the buffer
@@ -29,6 +31,8 @@ __all__ = ["check", "project_files"]
 _HERE = Path(__file__).parent
 _FILES = ("build.tcl", "design.tcl", "constraints.xdc", "load.sh")
 _DEFAULT_WINDOW = 64 << 20
+#: Number of the HP port of each manager. HP1 and HP2 share one way to the memory, HP0 and HP3 none.
+HP_PORTS = (0, 3, 1, 2)
 _PAGE = 4096
 # Words of load.sh that are of the board, how its device tree is known, and its name; and of the design.
 _TREE, _TITLE, _DEVICE = "-e kv260 -e k26", "KV260", "device=gradloom\n"
@@ -50,9 +54,10 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     carrier = CARRIERS[board.name]
     name = design_name(report)
     ports = TopPorts.of(report)
-    if ports.memory_bits not in (32, 64, 128):
+    hp_ports = HP_PORTS[: len(ports.managers)]
+    if ports.memory_bits not in (32, 64, 128, 256):
         raise ValueError(
-            f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not {ports.memory_bits}"
+            f"report: m_axi_wdata must be 32, 64, 128 or 256 bits wide on {board.name}, not {ports.memory_bits}"
         )
     window_bytes = report.get("window_bytes", _DEFAULT_WINDOW)
     if not 0 < window_bytes < 1 << 31 or window_bytes % _PAGE:
@@ -79,7 +84,10 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
             "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
             "interrupt_port": ports.interrupt,
+            "managers": ports.managers,
+            "hp_ports": hp_ports,
             "memory_bits": ports.memory_bits,
+            "port_bits": min(ports.memory_bits, board.port_bits),
             "register_base": f"{board.register_base:#x}",
             "register_range": f"{register_range:#x}",
             "allowed_rules": (),
@@ -109,7 +117,8 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         register_base=board.register_base,
         register_range=register_range,
         clock_hz=clock_hz,
-        memory_bits=ports.memory_bits,
+        memory_bits=min(ports.memory_bits, board.port_bits),
+        hp_ports=hp_ports,
         window_bytes=window_bytes,
     )
     files["board/shell.json"] = overlay.shell_json()

@@ -11,7 +11,7 @@ import subprocess
 from abc import abstractmethod
 from typing import Any
 
-from gradloom.firmware.card import BLOCK, CardError
+from gradloom.firmware.chip.card import BLOCK, CardError
 
 from . import lines
 from .lines import Answer, Line, Lines, Tell

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from gradloom.firmware.card import CardError
+from gradloom.firmware.chip.card import CardError
 
 __all__ = ["SILENT_TRIES", "Answer", "Line", "Lines", "Tell"]
 

@@ -1,7 +1,7 @@
 """A board that fine-tunes by itself, with data that come by its UART.
 
-Requests and answers are those of :mod:`~.lines`; ``firmware/tuner_main.c`` answers them. Everything that has come is
-repeated until its answer is whole, and the board runs nothing but a memory whose sum is the sender's.
+Requests and answers are those of :mod:`~.lines`; ``firmware/chip/runs/tuner_main.c`` answers them. Everything that
+has come is repeated until its answer is whole, and the board runs nothing but a memory whose sum is the sender's.
 """
 
 import base64

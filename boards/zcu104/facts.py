@@ -18,6 +18,7 @@ ZCU104 = Board(
     port_bits=128,
     # The AXI FIFO interface (AFI) of an HP port holds back further addresses.
     port_reads=8,
+    ports=4,
     host="4x Cortex-A53, Linux",
     register_base=0xA000_0000,
     shell="zynqmp",

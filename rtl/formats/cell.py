@@ -108,9 +108,12 @@ QUANTIZERS_A_CELL = 16
 NEW = 2
 
 #: ``(n * multiplier + addend) >> shift``, clipped to ``lo..hi``. With ``even``, a result whose ``shift`` bits below are
-#: all 0 loses its last bit: with half a unit in ``addend`` that is rounding half to even. ``one`` of HIDDEN is the code
-#: that a GRU's update gate is subtracted from.
-QuantizerWord = data.StructLayout({"multiplier": 32, "addend": 48, "shift": 6, "even": 1, "one": 9, "lo": 16, "hi": 16})
+#: all 0 loses its last bit: with half a unit in ``addend`` that is rounding half to even. With ``near`` the lowest
+#: :data:`~.requantizer.NEAR` of them do not count; only in a design with ``ties``. ``one`` of HIDDEN is the code that a
+#: GRU's update gate is subtracted from.
+QuantizerWord = data.StructLayout(
+    {"multiplier": 31, "near": 1, "addend": 48, "shift": 6, "even": 1, "one": 9, "lo": 16, "hi": 16}
+)
 
 #: Beat n of the load port ``tables``: the codes of sigmoid or tanh for the code n of each gate's accumulator, and the
 #: code of tanh for the state n; n is a code in two's complement.

@@ -29,6 +29,35 @@ def _silu_slope_bend(x):
     return 3 * _bend(x) + x * s * (1 - s) * (1 - 6 * s * (1 - s))
 
 
+#: GELU by tanh is ``x sigmoid(u(x))``, where ``u = _ROOT (x + _CUBE x³)``.
+_ROOT, _CUBE = math.sqrt(8 / math.pi), 0.044715
+
+
+def _gelu(x):
+    """The sigmoid of u and its three first derivatives, by x."""
+    u, first = _ROOT * (x + _CUBE * x**3), _ROOT * (1 + 3 * _CUBE * x**2)
+    second, third = 6 * _ROOT * _CUBE * x, 6 * _ROOT * _CUBE
+    s = _sigmoid(u)
+    bell, bend = s * (1 - s), _bend(u)
+    edge = bell * (1 - 6 * bell)
+    return (
+        s,
+        bell * first,
+        bend * first**2 + bell * second,
+        edge * first**3 + 3 * bend * first * second + bell * third,
+    )
+
+
+def _gelu_slope(x):
+    gate, slope, _, _ = _gelu(x)
+    return gate + x * slope
+
+
+def _gelu_slope_bend(x):
+    _, _, bend, edge = _gelu(x)
+    return 3 * bend + x * edge
+
+
 def _normal(x):
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
@@ -45,6 +74,8 @@ _FUNCTIONS = {
     "inverse": (lambda x: x / (1 + x), lambda x: -2 / (1 + x) ** 3),
     "sigmoid": (lambda x: _sigmoid(16 * x), lambda x: 256 * _bend(16 * x)),
     "silu_slope": (lambda x: _silu_slope(16 * x), lambda x: 256 * _silu_slope_bend(16 * x)),
+    "gelu_tanh_gate": (lambda x: _gelu(16 * x)[0], lambda x: 256 * _gelu(16 * x)[2]),
+    "gelu_tanh_slope": (lambda x: _gelu_slope(16 * x), lambda x: 256 * _gelu_slope_bend(16 * x)),
     "normal": (lambda x: _normal(8 * x), lambda x: -64 * 8 * x * _density(8 * x)),
     "gelu_slope": (
         lambda x: _normal(8 * x) + 8 * x * _density(8 * x),
@@ -61,7 +92,8 @@ class Interpolation:
 
     ``exp2``: ``2**x - 1``; ``log2``: ``log2(1 + x)``; ``inverse``: ``1 - 1 / (1 + x)``; ``sqrt``, for ``x`` from 1/4
     on: these rise, within [0, 1]. ``sigmoid`` and ``silu_slope``: the sigmoid of ``16 x``, and the derivative of
-    ``z sigmoid(z)`` there; ``normal`` and ``gelu_slope``: the normal distribution of ``8 x``, and the derivative of
+    ``z sigmoid(z)`` there; ``gelu_tanh_gate`` and ``gelu_tanh_slope``: GELU by tanh over ``z = 16 x``, and its
+    derivative there; ``normal`` and ``gelu_slope``: the normal distribution of ``8 x``, and the derivative of
     ``z normal(z)`` there; ``rsqrt`` and ``rsqrt_half``: ``(1 + x) ** -0.5`` and ``(2 + 2 x) ** -0.5``.
 
     Parameters

@@ -7,10 +7,13 @@ from math import lcm
 
 import numpy as np
 
-__all__ = ["Requantizer", "rounding_thresholds", "step_thresholds"]
+__all__ = ["NEAR", "NEAR_SHIFT", "Requantizer", "rounding_thresholds", "step_thresholds"]
 
 #: Largest shift that is looked for, and bound of products in 64 bits.
 _MOST_SHIFT, _MOST = 40, 1 << 62
+#: Low bits that a tie may have: how far a rounded multiplier may move it; of one multiplier, and where it takes more.
+#: The least shift with them, of whole bytes.
+NEAR, _FAR, NEAR_SHIFT = 16, 22, 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +32,9 @@ class Requantizer:
     =========== ==========================================================================
 
     With ``half_even``, a shift rounds ``(n * multiplier + addend) / 2**shift`` to the nearest integer, ties to the even
-    one, in place of rounding down.
+    one, in place of rounding down. A tie is where the ``shift`` bits below the result, with half a unit, are 0; the
+    lowest ``near`` of them do not count. So ties of a slope with an odd denominator, which no binary multiplier is, are
+    ties too.
 
     Parameters
     ----------
@@ -47,6 +52,7 @@ class Requantizer:
     addend: np.ndarray
     shift: int
     half_even: bool
+    near: int = 0
 
     @classmethod
     def of(
@@ -69,15 +75,17 @@ class Requantizer:
         if (thresholds == codes).all():
             return cls(thresholds, lo, hi, "nothing", one, zero, 0, False)
         found = _affine(thresholds, codes)
-        half_even = False
+        half_even, near, more = False, 0, 0
         if found is None and slopes:
-            found = _rounded(thresholds, codes, slopes, offsets)
-            half_even = found is not None
+            found, half_even = _rounded(thresholds, codes, slopes, offsets), True
+        for more in (NEAR, _FAR) if found is None and slopes else ():
+            if found is None:
+                found, near = _nearly(thresholds, codes, slopes, offsets, more), more
         if found is None:
             return cls(thresholds, lo, hi, "table", one, zero, 0, False)
         multiplier, addend, shift = found
         kind = "shift" if (multiplier == 1).all() else "multiply"
-        return cls(thresholds, lo, hi, kind, multiplier, addend, shift, half_even)
+        return cls(thresholds, lo, hi, kind, multiplier, addend, shift, half_even, near)
 
     def __call__(self, n: np.ndarray) -> np.ndarray:
         """Codes of integers.
@@ -90,7 +98,7 @@ class Requantizer:
         value = (
             n * self.multiplier + self.addend if len(self.thresholds) > 1 else (n * self.multiplier[0] + self.addend[0])
         )
-        return np.clip(_shifted(value, self.shift, self.half_even), self.lo, self.hi)
+        return np.clip(_shifted(value, self.shift, self.half_even, self.near), self.lo, self.hi)
 
     def by_thresholds(self, n: np.ndarray) -> np.ndarray:
         """Codes by counting thresholds, for every kind: the definition."""
@@ -106,6 +114,7 @@ class Requantizer:
         if self.kind in ("shift", "multiply"):
             told["shift"] = self.shift
             told["rounding"] = "half to even" if self.half_even else "down"
+            told |= {"near": self.near} if self.near else {}
             told["addend"] = [int(self.addend.min()), int(self.addend.max())]
         if self.kind == "multiply":
             told["multiplier"] = [int(self.multiplier.min()), int(self.multiplier.max())]
@@ -148,10 +157,12 @@ def step_thresholds(levels: np.ndarray, scales: Sequence[Fraction], offsets: Seq
     return np.array(rows, np.int64)
 
 
-def _shifted(value: np.ndarray, shift: int, half_even: bool) -> np.ndarray:
+def _shifted(value: np.ndarray, shift: int, half_even: bool, near: int = 0) -> np.ndarray:
     if not half_even:
         return value >> shift
-    return (value + (1 << shift - 1) - 1 + (value >> shift & 1)) >> shift
+    value = value + (1 << shift - 1)
+    tie = (value & (1 << shift) - 1) >> near == 0
+    return (value >> shift) & ~tie.astype(np.int64)
 
 
 def _affine(thresholds: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, int] | None:
@@ -218,5 +229,37 @@ def _rounded(
     if max(abs(slope) * reach + abs(offset) for slope, offset in exact) >= _MOST:
         return None
     multiplier, addend = np.array(exact, np.int64).T
-    at, below = (_shifted(n * multiplier[:, None] + addend[:, None], shift, True) for n in (thresholds, thresholds - 1))
-    return (multiplier, addend, shift) if (at >= codes).all() and (below < codes).all() else None
+    return (multiplier, addend, shift) if _even(thresholds, codes, multiplier, addend, shift) else None
+
+
+def _nearly(
+    thresholds: np.ndarray, codes: np.ndarray, slopes: Sequence[Fraction], offsets: Sequence[Fraction], near: int
+) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """The same of any slopes, by multipliers that are near them: ties end within ``near`` bits.
+
+    Results do not decrease, since ties of one code are neighbours: right at each threshold and at the integer below is
+    right for every integer.
+    """
+    reach = int(max(abs(thresholds.min()), abs(thresholds.max()))) + 1
+    # The cheapest; of one that is split into parts, the most exact.
+    shifts = range(NEAR_SHIFT, 2 * NEAR_SHIFT)
+    for shift in shifts if near == NEAR else reversed(shifts):
+        exact = [(round(slope * (1 << shift)), round(offset * (1 << shift))) for slope, offset in zip(slopes, offsets)]
+        if max(abs(slope) * reach + abs(offset) for slope, offset in exact) >= _MOST:
+            continue
+        multiplier, addend = np.array(exact, np.int64).T
+        # A tie may move down as well as up.
+        for middle in (1 << near - 1, 1 << near - 2, 3 << near - 2):
+            if (multiplier > 0).all() and _even(thresholds, codes, multiplier, addend + middle, shift, near):
+                return multiplier, addend + middle, shift
+    return None
+
+
+def _even(
+    thresholds: np.ndarray, codes: np.ndarray, multiplier: np.ndarray, addend: np.ndarray, shift: int, near: int = 0
+) -> bool:
+    """Whether rounding half to even has the thresholds."""
+    at, below = (
+        _shifted(n * multiplier[:, None] + addend[:, None], shift, True, near) for n in (thresholds, thresholds - 1)
+    )
+    return bool((at >= codes).all() and (below < codes).all())

@@ -20,6 +20,7 @@ __all__ = [
     "GATE_LIFT",
     "FACTOR_FRAC",
     "FALL",
+    "GATES",
     "SIGMOID",
     "SILU_SLOPE",
     "SUM",
@@ -53,7 +54,7 @@ class VectorOpcode(IntEnum):
     """
 
     WEIGHTS = 0  #: stores the weights of a norm; a: weights
-    SWIGLU = 1  #: silu(gate) · up; a: gate, b: up
+    SWIGLU = 1  #: silu(gate) · up, or gelu(gate) · up; a: gate, b: up
     SWIGLU_BACKWARD = 2  #: gradients of gate and up; a: gate, b: up, c: dy; o: dgate, q: dup
     NORM_SUMS = 3  #: sums of x² of each row, then reciprocal roots; a: x; no result
     NORM = 4  #: RMSNorm; a: x
@@ -90,7 +91,7 @@ VectorOperands = data.StructLayout(
         "turn": 1,  #: ROPE: backward, by the negative angles
         "wide": 1,  #: ADD: results have 25 bits, else 24
         "limit": 18,  #: SOFTMAX: index of the last element of a row that counts
-        "causal": 1,  #: SOFTMAX: the token's index is added to ``limit``
+        "causal": 1,  #: SOFTMAX: the token's index is added to ``limit``; SWIGLU: GELU by tanh, if the machine has it
         "targets": 1,  #: SOFTMAX: subtracts 1 at each token's target, and gives the loss
         "_reserved": 50,
     }
@@ -110,6 +111,14 @@ GATE_LIFT = 12
 FACTOR_FRAC = 16
 SIGMOID = Interpolation(function="sigmoid", index=9, frac_in=GATE_INT + GATE_FRAC, frac_out=FACTOR_FRAC)
 SILU_SLOPE = Interpolation(function="silu_slope", index=9, frac_in=GATE_INT + GATE_FRAC, frac_out=FACTOR_FRAC)
+#: Of an activation ``x · g(x)``, with ``g(-x) = 1 - g(x)``: g and the activation's slope, for x from 0 to 16.
+GATES = {
+    "silu": (SIGMOID, SILU_SLOPE),
+    "gelu_tanh": tuple(
+        Interpolation(function=name, index=9, frac_in=GATE_INT + GATE_FRAC, frac_out=FACTOR_FRAC)
+        for name in ("gelu_tanh_gate", "gelu_tanh_slope")
+    ),
+}
 #: Bits of a row's sum, the sign included: 2**:data:`PULLED` products of a term and a word, each up to 2**48.
 SUM = 62
 #: A reciprocal root is a mantissa in (0.5, 1) and a power of two; its table's argument has 16 bits.

@@ -16,7 +16,7 @@ __all__ = ["Accelerator"]
 class Accelerator(wiring.Component):
     """A fine-tuning accelerator with an AXI4-Lite and an AXI4 port.
 
-    It has AXI4-Lite registers, an AXI4 manager and an interrupt.
+    It has AXI4-Lite registers, one AXI4 manager or several, and an interrupt.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ class Accelerator(wiring.Component):
     Members
     -------
     s_axi : ``In(AXILiteSignature(addr_bits=12, data_bits=32))``
-    m_axi : ``Out(AXI4Signature())``, as wide as the configuration's beats : INCR bursts of up to 16 beats within
-        4 KB, inside the window.
+    m_axi, m_axi_1, ... : ``Out(AXI4Signature())``, of the configuration's ``port_bits`` : INCR bursts of up to 16
+        beats within 4 KB, inside the window; one for each of the configuration's ``ports``.
     irq : ``Out(1)`` : level, high while an enabled interrupt is pending.
     trace : which engine started or finished a command in this cycle; for test benches.
     """
@@ -39,7 +39,7 @@ class Accelerator(wiring.Component):
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
-                "m_axi": Out(self._shell.m_axi.signature),
+                **{name: Out(getattr(self._shell, name).signature) for name in self._shell.managers},
                 "irq": Out(1),
                 "trace": Out(self._shell.trace.shape()),
             }
@@ -51,7 +51,8 @@ class Accelerator(wiring.Component):
         engines = Fabric(self._machine, self.config, self._shell.data_bits)
         m.submodules.engines = LocalReset(engines, shell.abort)
         connect(m, flipped(self.s_axi), shell.s_axi)
-        connect(m, shell.m_axi, flipped(self.m_axi))
+        for name in shell.managers:
+            connect(m, getattr(shell, name), flipped(getattr(self, name)))
         m.d.comb += [self.irq.eq(shell.irq), self.trace.eq(shell.trace)]
         attach(m, shell, engines)
         return m

@@ -9,7 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-__all__ = ["Parameters", "Resources", "ShellParameters", "parameter"]
+__all__ = ["Parameters", "Resources", "ShellParameters", "parameter", "port_bits"]
+
+
+def port_bits(data_bits: int, ports: int) -> int:
+    """Bits of each of ``ports`` AXI4 managers of a machine with beats of ``data_bits``.
+
+    A lone one is as wide as a beat; of several each has at most the 128 bits of a processing system's port.
+    """
+    return data_bits if ports == 1 else min(data_bits, 128)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,11 +161,13 @@ class ShellParameters(Parameters):
     queue_depth : int
         Commands that wait at an engine.
     outstanding : int
-        Bursts in flight: more of them hide more of the memory's latency.
+        Bursts in flight of each port: more of them hide more of the memory's latency.
     requests : int
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     forwards : int
         1: STORE may send records to load ports, too, which take them as LOAD's.
+    ports : int
+        AXI4 managers, which share the addresses by stripes of a burst: 1, 2 or 4.
     clock_mhz : float
         Clock of the board's project, and of forecasts in seconds.
     """
@@ -168,15 +178,26 @@ class ShellParameters(Parameters):
     outstanding: int = parameter(16, 1, 16, power=True)
     requests: int = parameter(0, 0, 1)
     forwards: int = parameter(0, 0, 1)
+    ports: int = parameter(1, 1, 4, power=True)
     clock_mhz: float = parameter(200, 1, 1000, fraction=True)
 
     @property
     def data_bits(self) -> int:
-        """Bits of a beat of the AXI4 manager.
+        """Bits of a beat of LOAD and STORE.
 
         An engine's parameters may overrule it.
         """
         return 128
+
+    @property
+    def port_bits(self) -> int:
+        """Bits of each AXI4 manager, see :func:`port_bits`."""
+        return port_bits(self.data_bits, self.ports)
+
+    @property
+    def bus(self) -> dict[str, int]:
+        """AXI4 managers, as :func:`~gradloom.sim.run.device.build_device` has them."""
+        return {"data_bits": self.port_bits, "address_bits": self.address_bits, "ports": self.ports}
 
     @property
     def shell(self) -> dict[str, Any]:
@@ -189,4 +210,6 @@ class ShellParameters(Parameters):
             "depth": self.queue_depth,
             "requests": self.requests,
             "forwards": self.forwards,
+            "ports": self.ports,
+            "port_bits": self.port_bits,
         }

@@ -7,7 +7,9 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ..hierarchy import place
 from .bus.axi import AXI4Signature, AXILiteSignature
 from .bus.read_dma import ReadDMA
+from .bus.read_ports import ReadPorts, burst_words
 from .bus.write_dma import WriteDMA
+from .bus.write_ports import WritePorts
 from .counters import Counters
 from .registers.axilite import RegisterFile
 from .sequencer.sequencer import Sequencer
@@ -29,24 +31,29 @@ class Shell(wiring.Component):
     loop : pair of :class:`~.engines.Engine` and :class:`~.engines.Loop`, optional
         For the machine table.
     data_bits : :class:`int`
-        Width of ``m_axi``: 64, 128 or 256.
+        Width of a beat: 64, 128 or 256.
     addr_bits, id_bits : :class:`int`
-        Address and id width of ``m_axi``.
+        Address and id width of the managers.
     slots : :class:`int`
         Valid bits of the forward cache.
     outstanding : :class:`int`
-        Bursts in flight in each direction.
+        Bursts in flight in each direction, of each port.
     depth : :class:`int`
         Commands of an engine that are queued or under way.
     requests : :class:`int`
         1: a request may run between parts of a program; see :class:`~.sequencer.Sequencer`.
     forwards : :class:`int`
         1: STORE may send its beats to a load port, too; see :class:`~.bus.write_dma.WriteDMA`.
+    ports : :class:`int`
+        AXI4 managers: 1, 2 or 4. Several share the addresses by stripes; see :mod:`~.bus.read_ports`.
+    port_bits : :class:`int`, optional
+        Width of each manager; ``data_bits`` unless given.
 
     Members
     -------
     s_axi : ``In(AXILiteSignature(addr_bits=12, data_bits=32))``
-    m_axi : ``Out(AXI4Signature())``
+    m_axi, m_axi_1, ... : ``Out(AXI4Signature())``
+        One for each of ``ports``.
     irq : ``Out(1)``
         High while an enabled interrupt is pending.
     array, ... : ``Out(EngineSignature())``
@@ -68,6 +75,11 @@ class Shell(wiring.Component):
         begins. Streams of the shell are quiet then.
     trace : ``Out(Trace)``
         For test benches.
+
+    Attributes
+    ----------
+    managers : list
+        Names of the AXI4 managers.
     """
 
     def __init__(
@@ -84,6 +96,8 @@ class Shell(wiring.Component):
         depth=16,
         requests=0,
         forwards=0,
+        ports=1,
+        port_bits=None,
     ):
         if not 32 <= addr_bits <= 64:
             raise ValueError(f"addr_bits is {addr_bits!r}, must be 32 to 64")
@@ -91,16 +105,29 @@ class Shell(wiring.Component):
         self.engines = engines
         self.data_bits = data_bits
         self.slots = slots
+        port_bits = port_bits or data_bits
         bus = {"data_bits": data_bits, "addr_bits": addr_bits, "id_bits": id_bits}
-        self._read = ReadDMA(**bus, outstanding=outstanding, ports=len(engines.loads))
-        self._write = WriteDMA(**bus, outstanding=outstanding, forwards=forwards)
+        flight = {"outstanding": ports * outstanding, "longest": burst_words(data_bits, port_bits)}
+        self._read = ReadDMA(**bus, **flight, ports=len(engines.loads))
+        self._write = WriteDMA(**bus, **flight, forwards=forwards)
         self._sequencer = Sequencer(
-            engines, data_bits=data_bits, slots=slots, depth=depth, requests=bool(requests), forwards=forwards
+            engines,
+            data_bits=data_bits,
+            slots=slots,
+            depth=depth,
+            requests=bool(requests),
+            forwards=forwards,
+            longest=flight["longest"],
         )
+        self._ports = None
+        if ports > 1:
+            shared = {**bus, "ports": ports, "port_bits": port_bits, "outstanding": outstanding}
+            self._ports = ReadPorts(**shared), WritePorts(**shared)
+        self.managers = ["m_axi", *(f"m_axi_{n}" for n in range(1, ports))]
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
-                "m_axi": Out(AXI4Signature(**bus)),
+                **dict.fromkeys(self.managers, Out(AXI4Signature(**bus | {"data_bits": port_bits}))),
                 "irq": Out(1),
                 **{e.name: Out(EngineSignature()) for e in engines.own},
                 "o_load": Out(stream.Signature(LoadBeat(data_bits, len(engines.loads)))),
@@ -135,15 +162,28 @@ class Shell(wiring.Component):
         connect(m, write.o_request, flipped(self.o_request))
         connect(m, flipped(self.i_store), write.i)
 
-        for dma in (read, write):
-            for name, member in dma.axi.signature.members.items():
-                ours, theirs = getattr(self.m_axi, name), getattr(dma.axi, name)
-                m.d.comb += ours.eq(theirs) if member.flow is Out else theirs.eq(ours)
+        for dma, buses in self._manage(m, platform):
+            for inner, outer in buses:
+                for name, member in inner.signature.members.items():
+                    ours, theirs = getattr(outer, name), getattr(inner, name)
+                    m.d.comb += ours.eq(theirs) if member.flow is Out else theirs.eq(ours)
             m.d.comb += [dma.base.eq(seq.base), dma.size.eq(seq.size), dma.abort.eq(seq.bus_abort)]
 
         self._control(m, registers, counters)
         self._tell(m, registers, counters)
         return m
+
+    def _manage(self, m, platform):
+        """Of each DMA, pairs of an inner bus and the manager whose channels it drives."""
+        outer = [getattr(self, name) for name in self.managers]
+        both = self._read, self._write
+        if self._ports is None:
+            return [(dma, [(dma.axi, outer[0])]) for dma in both]
+        for name, dma, unit in zip(("read_ports", "write_ports"), both, self._ports):
+            place(m, name, unit, platform)
+            connect(m, dma.axi, unit.wide)
+        inner = [[getattr(unit, f"port_{n}") for n in range(len(outer))] for unit in self._ports]
+        return [(dma, list(zip(buses, outer))) for dma, buses in zip(both, inner)]
 
     def _control(self, m, registers, counters):
         """Connects registers to the sequencer, and events to their readers.

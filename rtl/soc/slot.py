@@ -324,7 +324,7 @@ def _control(slot: Slot, lite: Iterable[str]) -> list[str]:
 def firmware_header(slot: Slot, *, memory: int, memory_bytes: int, user_header: str = "user_board.h") -> str:
     """A board header for the firmware.
 
-    ``firmware/soc_board.h`` describes its content.
+    ``firmware/chip/base/soc_board.h`` describes its content.
 
     ``user_header`` is the user's own: it has ``gl_board_put``, which sends a byte, and ``gl_board_start``, which makes
     the shared memory non-cacheable.
@@ -358,6 +358,8 @@ def slot_files(slot: Slot, report: Mapping, *, memory: int, memory_bytes: int) -
     ``report.json`` has the design's ports.
     """
     widths = {port["name"]: port["width"] for port in report["ports"]}
+    if "m_axi_1_awvalid" in widths:
+        raise ValueError("ports: the design has several AXI4 managers, a slot takes one: generate it with ports=1")
     files = {
         f"{slot.module}.v": wrapper(
             slot,

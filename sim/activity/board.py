@@ -7,7 +7,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from gradloom.firmware.measured import LEAST_REPEATS, MeasureRequest, RunEnergy
+from gradloom.firmware.device.measured import LEAST_REPEATS, MeasureRequest, RunEnergy
 from gradloom.preset import Preset
 from gradloom.systems.job import Job
 from gradloom.workload import Progress

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, AcceleratorTimeout, ProgramError
+from gradloom.firmware.device.host import Accelerator, AcceleratorTimeout, ProgramError
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.preset import PRESETS
@@ -68,12 +68,7 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
         sources.append(Path(folder) / "bench.vlt")
         sources[-1].write_text(_BENCH, encoding="utf-8")
         program = build_device(
-            sources,
-            memory_bytes=_MEMORY,
-            data_bits=config.shell["data_bits"],
-            address_bits=config.address_bits,
-            arguments=toggle_counts.ARGUMENTS,
-            tell=tell,
+            sources, memory_bytes=_MEMORY, **config.bus, arguments=toggle_counts.ARGUMENTS, tell=tell
         )
         counted = Path(folder) / "counted"
         rng = np.random.default_rng(1)

@@ -14,8 +14,8 @@ from typing import TypedDict
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator
-from gradloom.firmware.program import end, load, store
+from gradloom.firmware.device.host import Accelerator
+from gradloom.firmware.device.program import end, load, store
 from gradloom.preset import Preset, find_preset
 
 from ..run.builds.designs import design
@@ -64,9 +64,7 @@ def idle_activity(preset: Preset, *, tell: Callable[[str], None] | None = None) 
     files = design(config)
     with tempfile.TemporaryDirectory(prefix="gradloom.") as folder:
         with recorded(Path(folder)) as recording:
-            program = build_device(
-                files, memory_bytes=memory, data_bits=config.data_bits, address_bits=config.address_bits, tell=tell
-            )
+            program = build_device(files, memory_bytes=memory, **config.bus, tell=tell)
             device = SimulatedDevice(program, memory_bytes=memory)
         with device:
             _copy(Accelerator(device))

@@ -23,13 +23,12 @@ from gradloom.rtl.formats.vector import (
     GATE_FRAC,
     GATE_INT,
     GATE_LIFT,
+    GATES,
     GUARD,
     LIFT,
     MANTISSA,
     ROOT_FRAC,
     ROOTS,
-    SIGMOID,
-    SILU_SLOPE,
     SUM,
     TERM,
 )
@@ -115,7 +114,7 @@ def word_of(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fix
 
 
 def gate_factor(gate: ArrayLike, table: Interpolation, shift: int) -> Words:
-    """Sigmoid of the gate, or slope of SiLU there.
+    """What the gate is multiplied by, or the slope of the activation there.
 
     It has 16 fraction bits; ``shift`` is the gate's frac less 4.
     """
@@ -125,9 +124,17 @@ def gate_factor(gate: ArrayLike, table: Interpolation, shift: int) -> Words:
     return np.where(gate < 0, (1 << FACTOR_FRAC) - factor, factor)
 
 
-def swiglu(gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, shift: int) -> VectorTensor:
-    """``silu(gate) · up``."""
-    term, clipped = term_of(gate, gate_factor(gate, SIGMOID, gate_shift), left)
+def swiglu(
+    gate: ArrayLike,
+    up: ArrayLike,
+    *,
+    gate_shift: int,
+    left: int,
+    shift: int,
+    tables: tuple[Interpolation, ...] = GATES["silu"],
+) -> VectorTensor:
+    """``f(gate) · up``; ``tables``: of f."""
+    term, clipped = term_of(gate, gate_factor(gate, tables[0], gate_shift), left)
     return word_of(term, up, shift, clipped)
 
 
@@ -141,14 +148,15 @@ def swiglu_backward(
     right: int,
     shift: int,
     second_shift: int,
+    tables: tuple[Interpolation, ...] = GATES["silu"],
 ) -> tuple[VectorTensor, VectorTensor]:
-    """``(dgate, dup)`` of SwiGLU.
+    """``(dgate, dup)``; ``tables`` as of :func:`swiglu`.
 
     ``right`` and ``shift`` are of dgate, ``left`` and ``second_shift`` of dup.
     """
-    term, clipped = term_of(gate, gate_factor(gate, SIGMOID, gate_shift), left)
+    term, clipped = term_of(gate, gate_factor(gate, tables[0], gate_shift), left)
     dup = word_of(term, dy, second_shift, clipped)
-    term, clipped = term_of(up, gate_factor(gate, SILU_SLOPE, gate_shift), right)
+    term, clipped = term_of(up, gate_factor(gate, tables[1], gate_shift), right)
     return word_of(term, dy, shift, clipped), dup
 
 

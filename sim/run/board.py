@@ -1,6 +1,6 @@
 """Serves simulated RTL on a Unix socket, in place of a board.
 
-``python -m gradloom.sim.run.board DESIGN SOCKET``; then ``python -m gradloom.firmware.agent --at SOCKET ...``.
+``python -m gradloom.sim.run.board DESIGN SOCKET``; then ``python -m gradloom.firmware.jobs.agent --at SOCKET ...``.
 """
 
 import argparse
@@ -10,10 +10,11 @@ import socket
 import sys
 from pathlib import Path
 
-from gradloom.firmware import registers
-from gradloom.firmware.frames import Channel, FrameError
-from gradloom.firmware.serving import answered, opened
+from gradloom.firmware.device import registers
+from gradloom.firmware.jobs.frames import Channel, FrameError
+from gradloom.firmware.jobs.serving import answered, opened
 from gradloom.json_file import read_json
+from gradloom.rtl.shell.parameters import port_bits
 
 from .device import MEMORY_BYTES, SimulatedDevice, SimulationError, build_device
 
@@ -105,11 +106,13 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         found = read_json(arguments.design / "report.json")
+        ports = found["parameters"]["ports"]
         program = build_device(
             sorted((arguments.design / "rtl").glob("*.v")),
             memory_bytes=arguments.memory_bytes,
-            data_bits=found["machine"]["data_bits"],
+            data_bits=port_bits(found["machine"]["data_bits"], ports),
             address_bits=found["parameters"]["address_bits"],
+            ports=ports,
         )
         print(f"serving {arguments.design} at {arguments.socket}", flush=True)
         serve(program, arguments.socket, arguments.memory_bytes)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gradloom.firmware.host import Counters
+from gradloom.firmware.device.host import Counters
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.firmware.transport import Transport
+from gradloom.firmware.device.transport import Transport
 
 from .builds.objects import drop_parts, gather, keep_objects, kept_objects, make_options, reuse_objects
 from .builds.runner import cache_directory, verilator_environment, verilator_root, verilator_version
@@ -154,6 +154,7 @@ def build_device(
     data_bits: int = 128,
     address_bits: int = 40,
     longest: int = 16,
+    ports: int = 1,
     arguments: Iterable[str] = (),
     tags: bool = True,
     tell: Callable[[str], None] | None = None,
@@ -162,8 +163,8 @@ def build_device(
 
     The outermost module is ``gradloom``.
 
-    ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst;
-    ``arguments`` and ``tags`` see :func:`build_harness`. Within :func:`~.recording.recorded` it can record.
+    ``data_bits`` and ``address_bits`` are those of each of its ``ports`` AXI4 managers, ``longest`` is the most beats
+    of a burst; ``arguments`` and ``tags`` see :func:`build_harness`. Within :func:`~.recording.recorded` it can record.
     """
     return build_harness(
         "device",
@@ -177,7 +178,9 @@ def build_device(
             "DATA_BITS": data_bits,
             "ADDRESS": address_bits,
             "LONGEST": longest,
+            "PORTS": ports,
         },
+        defines=[name for name, least in (("TWO_PORTS", 2), ("FOUR_PORTS", 4)) if ports >= least],
     )
 
 
@@ -206,7 +209,7 @@ class Harness:
         self._messages = tempfile.TemporaryFile()
         self._answering = False
         # As ``harness.h`` starts.
-        self._inputs = {"read_latency": 40, "write_latency": 10, "port_reads": 0, "stall": 0}
+        self._inputs = {"read_latency": 40, "write_latency": 10, "port_reads": 0, "stall": 0, "spread": 0}
         self._process = subprocess.Popen(
             [str(program), *arguments],
             stdin=subprocess.PIPE,
@@ -286,9 +289,9 @@ class Harness:
     def pace(self) -> dict[str, int] | None:
         """Latencies and port's limit of the memory, as a forecast has them.
 
-        None where the memory stalls at random, which has no forecast.
+        None where the memory stalls or answers at random, which has no forecast.
         """
-        if self._inputs["stall"]:
+        if self._inputs["stall"] or self._inputs["spread"]:
             return None
         return {name: self._inputs[name] for name in ("read_latency", "write_latency", "port_reads")}
 
@@ -314,7 +317,8 @@ class Harness:
 class SimulatedDevice(Harness, Transport):
     """A simulated accelerator with its memory.
 
-    Its bench has inputs of its own: ``port_reads``, the reads that the memory's port keeps in flight, 0 for all;
+    Its bench has inputs of its own: ``port_reads``, the reads that a port of the memory keeps in flight, 0 for all;
+    ``spread``, by how many cycles a burst's latency may be longer, at random;
     ``fail_enable``, ``fail_address``, ``fail_resp``; ``fence_low`` and ``fence_high``, beyond which no burst may go;
     and ``trace`` to record.
 

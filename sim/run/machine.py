@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, Counters
 from gradloom.program.assembler import Instruction
 from gradloom.program.placed import Place, Program
 
@@ -27,7 +27,7 @@ _TIMEOUT = 36000.0
 class MachineHost(Protocol):
     """Access to a machine, over any transport.
 
-    It is :class:`~gradloom.firmware.host.Accelerator`, or firmware in its place.
+    It is :class:`~gradloom.firmware.device.host.Accelerator`, or firmware in its place.
     """
 
     def store(self, offset: int, content: Any, /) -> None: ...
@@ -194,7 +194,8 @@ class Machine:
         files : sequence of Path
             Verilog whose outermost module is ``gradloom``; none: that of the configuration is made.
         timing : mapping
-            Inputs of the simulated memory: ``read_latency``, ``write_latency``, ``stall``, ``seed``.
+            Inputs of the simulated memory: ``read_latency``, ``write_latency``, ``stall``, ``spread``,
+            ``seed``.
         progress : callable, optional
             ``progress(done, total, text)``. ``expected``: cycles, for the total.
         """
@@ -209,13 +210,7 @@ class Machine:
 
         if not files:
             tell("generating Verilog")
-        built = build_device(
-            files or design(config),
-            memory_bytes=memory_bytes,
-            data_bits=config.shell["data_bits"],
-            address_bits=config.address_bits,
-            tell=tell,
-        )
+        built = build_device(files or design(config), memory_bytes=memory_bytes, **config.bus, tell=tell)
         device = SimulatedDevice(built, memory_bytes=memory_bytes, progress=cycled)
         for name, value in (timing or {}).items():
             device.set(name, value)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from gradloom.firmware.host import Accelerator
-from gradloom.firmware.selftest import run_selftest
+from gradloom.firmware.device.host import Accelerator
+from gradloom.firmware.device.selftest import run_selftest
 from gradloom.preset import Preset
 
 from .builds.designs import Design
@@ -28,8 +28,6 @@ def selftest(
     found = Design(preset, design)
     files = found.files(lambda text: tell(0, 0, text))
     config = found.preset.config
-    program = build_device(
-        files, data_bits=config.data_bits, address_bits=config.address_bits, tell=lambda text: tell(0, 0, text)
-    )
+    program = build_device(files, **config.bus, tell=lambda text: tell(0, 0, text))
     with SimulatedDevice(program) as device:
         return [(name, ok, detail) for name, ok, detail in run_selftest(Accelerator(device))]

@@ -56,12 +56,4 @@ def silicon_device(config: Any, directory: Path, *, tell: Callable[[str], None] 
     for path in design(config):
         files.append(directory / path.name)
         files[-1].write_text(as_silicon(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
-    return build_device(
-        files,
-        memory_bytes=MEMORY_BYTES,
-        data_bits=config.data_bits,
-        address_bits=config.address_bits,
-        arguments=RANDOM,
-        tags=False,
-        tell=tell,
-    )
+    return build_device(files, memory_bytes=MEMORY_BYTES, **config.bus, arguments=RANDOM, tags=False, tell=tell)

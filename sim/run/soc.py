@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from gradloom.firmware.host import Counters, ProgramError
-from gradloom.firmware.soc import DONE, JobProgram, JobResult, Run, SocJob, parse_error, parse_run
-from gradloom.firmware.soc_image import IMAGE
+from gradloom.firmware.chip.soc import DONE, JobProgram, JobResult, Run, SocJob, parse_error, parse_run
+from gradloom.firmware.chip.soc_image import IMAGE
+from gradloom.firmware.device.host import Counters, ProgramError
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.soc import soc_sources
 
@@ -139,7 +139,7 @@ class SimulatedSoC(Talker):
 class SoCHost:
     """Replaces the host's driver where the firmware rings the bell.
 
-    It stands in for :class:`~gradloom.firmware.host.Accelerator`.
+    It stands in for :class:`~gradloom.firmware.device.host.Accelerator`.
 
     Parameters
     ----------

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware import program as commands
-from gradloom.firmware import registers
+from gradloom.firmware.device import program as commands
+from gradloom.firmware.device import registers
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -271,7 +271,8 @@ def machine_content(
     return {
         "registers": dict(addresses),
         "inputs": [p["name"] for p in ports if p["direction"] == "input" and p["name"] not in ("clk", "rst")],
-        "data_bits": config.data_bits,
+        "managers": ["m_axi", *(f"m_axi_{n}" for n in range(1, config.ports))],
+        "port_bits": config.port_bits,
         "base": _BASE,
         "longest": _LONGEST,
         "constants": dict(registers.CONSTANTS) | {"STATUS": getattr(config, "requests", 0) << 9},

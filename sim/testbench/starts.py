@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradloom.firmware.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, Counters
 from gradloom.preset import KNOWN
 
 from ..run.device import SimulatedDevice

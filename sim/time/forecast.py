@@ -88,8 +88,8 @@ def forecast(
         As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
         response ``write_latency + 1`` cycles after a burst's last datum.
     port_reads : int
-        Reads that the memory's port keeps in flight, :attr:`~gradloom.boards.Board.port_reads` of a board; 0: as many
-        as the machine asks for.
+        Reads that a port of the memory keeps in flight, :attr:`~gradloom.boards.Board.port_reads` of a board; 0: as
+        many as the machine asks for.
     """
     if isinstance(program, Program):
         config, program_offset = program.config, program.offset

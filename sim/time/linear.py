@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gradloom.rtl.engines.linear.commands import OPERAND_ARG, TILE_ARG, TileKind
 from gradloom.rtl.engines.linear.core import LinearArray
 from gradloom.rtl.engines.linear.feet import HiddenFoot
+from gradloom.rtl.engines.linear.panels import crossings, starts_of
 from gradloom.rtl.engines.linear.parts import PartSequencer
 from gradloom.rtl.engines.linear.weights.dequantize import Dequantizer
 from gradloom.rtl.engines.linear.weights.tile_buffer import TileBuffer
@@ -95,6 +96,8 @@ class _Stager:
         self.jobs: deque[tuple[int, int]] = deque()  # visible from, words
         self.free_at = 0
         self.running = False
+        #: Jobs whose rows were fetched and not read; at most so many.
+        self.ahead, self.most = 0, 2 if linear.config.span > 1 else 1 << 30
 
     def lanes(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Adapter words that are written."""
@@ -106,8 +109,15 @@ class _Stager:
         if not self.running:
             self._begin()
 
+    def was_read(self, cycle: int) -> None:
+        """Rows of a job were read."""
+        self.ahead -= 1
+        self.free_at = max(self.free_at, cycle) if self.ahead == self.most - 1 and not self.running else self.free_at
+        if not self.running:
+            self._begin()
+
     def _begin(self) -> None:
-        if not self.jobs:
+        if not self.jobs or self.ahead >= self.most:
             return
         self.running = True
         since, words = self.jobs.popleft()
@@ -125,6 +135,7 @@ class _Stager:
         self.writes.forget(cycle)
         self.free_at = cycle + 1
         self.running = False
+        self.ahead += 1
         self.agenda.visible(cycle + LinearArray.peek_latency + 2, self.linear.staged_one)
         self._begin()
 
@@ -137,6 +148,7 @@ class _Reading:
     first: bool
     rank: int
     tokens: int
+    closes: bool  # it is the panel's last
 
 
 class LinearTime(Waking):
@@ -153,6 +165,8 @@ class LinearTime(Waking):
         self.completing = behind + LinearArray.latency(config) + config.columns + HiddenFoot.latency + 1 + 1
         part, wait = PartSequencer.reuse_delay(config)
         self.early = config.subtiles - 1 - part, wait
+        #: Of each tile of a panel, its first part, which begins with the last columns of the tile before.
+        self.firsts = [part for part, _ in starts_of(config)]
         self.weights = _Weights(self)
         self.stager = _Stager(self)
         steps = config.beat_words // config.outputs
@@ -182,7 +196,7 @@ class LinearTime(Waking):
     def _begin(self, command: int, at: int) -> None:
         operands = self.machine.commands[command].operands
         self.h_before, self.operands = self._h(), operands
-        self.inner = self.outer = 0
+        self.inner = self.outer = self.number = 0
         self.running_at = at + 4
         beats = operands["outer"] * operands["tokens"] * self.config.edge // self.config.beat_words
         self.output.expect(beats, command)
@@ -204,7 +218,12 @@ class LinearTime(Waking):
 
     def _early(self) -> bool:
         """Whether the next tile waits for its operands."""
-        return bool(self.operands.get("early")) and not self.outer
+        return bool(self.operands.get("early")) and not self.outer and not self.number
+
+    @property
+    def _wide(self) -> int:
+        """Tiles of the panel."""
+        return min(self.config.span, self.operands["outer"] - self.outer)
 
     def _go(self, cycle: int) -> None:
         """Begins the next tile, if all that its start waits for is visible."""
@@ -220,6 +239,9 @@ class LinearTime(Waking):
             self.wake(at)
             return
         rank = self.operands.get("rank", 0)
+        if self.number:
+            self._tile(cycle, rank)
+            return
         if not self.inner and self.pending == 2:
             return
         if self.inner == self.operands["inner"] - 1 and not self.outer and rank and self.h_before == self._h():
@@ -231,28 +253,35 @@ class LinearTime(Waking):
         """A tile begins in ``cycle``; nothing stops its parts."""
         config, operands, command = self.config, self.operands, self.command
         assert command is not None
-        tokens = operands["tokens"]
+        tokens, inner, number, wide = operands["tokens"], operands["inner"], self.number, self._wide
         part = max(tokens, config.columns)
-        last = cycle + (config.subtiles - 1) * part
+        first, after = self.firsts[number], self._parts(wide, rank)
+        closes = number == wide - 1
+        count = (after if closes else self.firsts[number + 1]) - first
+        last = cycle + (count - 1) * part
         self.tiles += 1
         self.used += tokens * self._early()
         self.next_part = last + part
-        self.machine.array_cycles += config.subtiles * part
-        parts, wait = self.early
-        self.weights.free.append((last - parts * part + wait if tokens <= config.columns else last) + 2)
-        if self.inner == operands["inner"] - 1:
-            for start in range(cycle, last + 1, part)[: max(rank - self.outer * config.subtiles, 0)]:
+        self.machine.array_cycles += count * part
+        self._frees(cycle, part, tokens)
+        if self.inner == inner - 1:
+            before = self.outer // config.span * config.subtiles + first
+            for start in range(cycle, last + 1, part)[: max(rank - before, 0)]:
                 made = start + self.completing
                 self.machine.models["gradient"].kept.made.add(made, made + tokens - 1)
         if not self.inner:
-            self.agenda.visible(cycle + 1, self._begun)
-            self.readings.append(_Reading(cycle + FIFO, not self.outer, rank, tokens))
+            if not number:
+                self.agenda.visible(cycle + 1, self._begun)
+            self.readings.append(_Reading(cycle + FIFO, not self.outer, rank, tokens, closes))
             if rank:
                 self.stager.push(cycle + FIFO, config.edge * rank)
-        self.inner += 1
-        if self.inner == operands["inner"]:
+        self.number += 1
+        if closes:
+            self.number = 0
+            self.inner += 1
+        if self.inner == inner:
             self.inner = 0
-            self.outer += 1
+            self.outer += wide
             self.agenda.visible(last + tokens + self.completing, self._completed)
             if self.outer == operands["outer"]:
                 self.command = None
@@ -261,6 +290,24 @@ class LinearTime(Waking):
         self.machine.bus.pump()
         if self.command is not None:
             self.wake(max(cycle, self.next_part))
+
+    def _parts(self, wide: int, rank: int) -> int:
+        """Parts of a panel of ``wide`` tiles; the first has as many as make h."""
+        own = self.config.parts(wide)
+        return max(own, rank) if self.config.span > 1 and not self.outer else own
+
+    def _frees(self, cycle: int, part: int, tokens: int) -> None:
+        """Tiles whose last columns a tile reads that begins in ``cycle``: its own, or the one before's."""
+        config, number, (parts, wait) = self.config, self.number, self.early
+        if config.span == 1:
+            last = cycle + (config.subtiles - 1) * part
+            self.weights.free.append((last - parts * part + wait if tokens <= config.columns else last) + 2)
+            return
+        if number:
+            self.weights.free.append(cycle + wait + 2)
+        if number == self._wide - 1:
+            own = crossings(config)[number] - self.firsts[number]
+            self.weights.free.append(cycle + own * part + wait + 2)
 
     # reading
 
@@ -297,9 +344,10 @@ class LinearTime(Waking):
 
     def _was_read(self, cycle: int, job: _Reading) -> None:
         self.reading = False
-        self.pending -= 1
-        self.finished -= 1
+        self.pending -= job.closes
+        self.finished -= job.closes
         if job.rank:
             self.staged -= 1
+            self.stager.was_read(cycle)
         self._read_at(cycle)
         self.wake(cycle)

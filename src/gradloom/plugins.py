@@ -65,6 +65,10 @@ class Homes(Mapping[str, T]):
     def __contains__(self, name: object) -> bool:
         return name in self._homes
 
+    def without(self, *names: str) -> "Homes[T]":
+        """The same but for some names."""
+        return Homes({name: home for name, home in self._homes.items() if name not in names})
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._homes)
 

@@ -41,6 +41,8 @@ PRESETS: Homes[Preset] = Homes(
         "lstm-zcu104": "gradloom.systems.sequences.presets:LSTM_ZCU104",
         "lstm-ulx3s": "gradloom.systems.sequences.presets:LSTM_ULX3S",
         "tile-kv260": "gradloom.systems.networks.presets:TILE_KV260",
+        "edge-qlora-kv260": "gradloom.systems.text.presets:EDGE_QLORA_KV260",
+        "instantft-llm-kv260": "gradloom.systems.text.presets:INSTANTFT_LLM_KV260",
     }
 )
 

@@ -54,6 +54,10 @@ class Workload:
         The format of a sweep that names none.
     anywhere : bool
         Whether a plan may be for a board that no preset of the kind is for.
+    usual_board : bool
+        Whether the board of the first preset is meant where none is named and several have one.
+    window_bytes : int
+        Memory that a project of Linux reserves; 0: its usual size.
     has_accuracy : bool
         Whether a sweep can tell an accuracy.
     units : mapping
@@ -72,6 +76,8 @@ class Workload:
     codes: ClassVar[tuple[str, ...]] = ()
     usual_codes: ClassVar[str] = "nf4"
     anywhere: ClassVar[bool] = False
+    usual_board: ClassVar[bool] = False
+    window_bytes: ClassVar[int] = 0
     has_accuracy: ClassVar[bool] = False
     units: ClassVar[Mapping[str, str]] = {}
 

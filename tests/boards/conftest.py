@@ -135,13 +135,13 @@ def axi_ports(prefix, *, address_bits, data_bits, lite):
     return [{"name": f"{prefix}_{name}", "direction": way, "width": width} for name, way, width in ports]
 
 
-def _report(*, reset="rst", data_bits=128, **more):
+def _report(*, reset="rst", data_bits=128, managers=("m_axi",), **more):
     """What ``generate`` says of a design."""
     ports = [
         {"name": "clk", "direction": "input", "width": 1},
         {"name": reset, "direction": "input", "width": 1},
         {"name": "irq", "direction": "output", "width": 1},
-        *axi_ports("m_axi", address_bits=64, data_bits=data_bits, lite=False),
+        *(port for name in managers for port in axi_ports(name, address_bits=64, data_bits=data_bits, lite=False)),
         *axi_ports("s_axi", address_bits=12, data_bits=32, lite=True),
     ]
     return {"module": "gradloom", "name": "instantft-kv260", "ports": ports} | more

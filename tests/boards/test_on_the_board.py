@@ -11,7 +11,7 @@ from gradloom import boards
 from gradloom.preset import PRESETS
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs/guides/on-the-board.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs/guides/boards/on-the-board.md").read_text(encoding="utf-8")
 ROWS = {
     name: cells
     for line in re.findall(r"## Every preset\n(.*?)\n## ", GUIDE, re.S)[0].splitlines()
@@ -38,6 +38,7 @@ def ways(preset):
         "`infer --host`": over_ssh,
         "`card write --answer`, `infer --port`": by_card and by_port,
         "`infer --port`": by_port and not by_card,
+        "here, in floating point": not over_ssh and not by_port,
     }
     return [[text for text, there in each.items() if there] for each in (learns, answers)]
 

@@ -87,6 +87,7 @@ BAD = {
         ("list", "presets", "--jsn"),
         "no such option of gradloom list presets, there is --json",
     ),
+    "an option that is a verb": (("list", "presets", "--card"), "list presets, but a verb: gradloom card --help"),
     "a memory port of 3 bits": (("plan", "smollm2-135m", "--axi-bits", "3"), "axi_bits=3: must be one of 32, 64"),
     "a report of nothing": (("report", "nowhere"), "report.json"),
     "a share of nothing": (("report", "nowhere", "--max-share", "slices=3"), "RESOURCE=PERCENT"),

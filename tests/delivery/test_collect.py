@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import gradloom
-from gradloom.firmware.card import KEPT, read_header
-from gradloom.firmware.kept import Copy, KeptFile, KeptRecord, Reason, encode, newest
+from gradloom.firmware.chip.card import KEPT, read_header
+from gradloom.firmware.chip.kept import Copy, KeptFile, KeptRecord, Reason, encode, newest
 from gradloom.models.adapters.lora import load_lora
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.card.course import qlora_course
@@ -190,7 +190,7 @@ def test_a_file_on_linux_is_replaced_whole(tmp_path, monkeypatch):
     first = Copy(sequence=1, identity=5, runs=4, words=b"abcd" * 200, log=(KeptRecord(1, 2, 3),))
     kept.write(first)
     assert kept.find(5) == first and kept.find(6) is None
-    monkeypatch.setattr("gradloom.firmware.kept.os.fsync", lambda number: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr("gradloom.firmware.chip.kept.os.fsync", lambda number: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         kept.write(dataclasses.replace(first, runs=5))
     assert kept.find(5) == first

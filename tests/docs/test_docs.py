@@ -94,7 +94,7 @@ def test_the_diagram_is_well_formed():
 
 def test_the_cycle_budget_runs():
     done = subprocess.run(
-        [sys.executable, DOCS / "examples" / "cycle_budget.py"], capture_output=True, text=True, check=True
+        [sys.executable, DOCS / "examples" / "programs" / "cycle_budget.py"], capture_output=True, text=True, check=True
     )
     assert re.search(r"^together +[\d,]+$", done.stdout, re.M)
 
@@ -150,7 +150,7 @@ def test_the_notebook_runs(tmp_path):
     assert re.match(r"[\d.]+% before, [\d.]+% after\n", done.stdout)
 
 
-@pytest.mark.parametrize("path", sorted((DOCS / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((DOCS / "examples").rglob("*.py")), ids=lambda path: path.name)
 def test_names_that_an_example_imports_exist(path):
     """Some examples need packages or minutes that the tests have not; a name that has moved is seen all the same."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -138,7 +138,7 @@ def test_every_verb_that_a_page_has_its_reader_type_is_there(page):
         "pytest tests/none.py",
         "python docs/none.py",
         "python -m gradloom.none",
-        "python docs/examples/seeds.py --fast",
+        "python docs/examples/quality/seeds.py --fast",
         "vivado",
     ],
 )

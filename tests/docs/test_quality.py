@@ -44,7 +44,8 @@ ALL = METHODS["lora"].parse("all")
 @pytest.fixture
 def example(monkeypatch):
     """A script of ``docs/examples`` by its name."""
-    monkeypatch.syspath_prepend(str(DOCS / "examples"))
+    for folder in ("networks", "quality"):
+        monkeypatch.syspath_prepend(str(DOCS / "examples" / folder))
     return importlib.import_module
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ..deep import deep
+
 pytest.importorskip("material")
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +38,7 @@ def site(tmp_path_factory):
     return folder, _build(folder)
 
 
+@deep
 def test_two_builds_are_equal(site, tmp_path):
     assert _build(tmp_path) == site[1]
 

@@ -19,11 +19,7 @@ from gradloom.rtl.soc import tuner_sources
 ROOT = Path(__file__).parents[2]
 
 #: What is synthesised here of each preset's modules. A path through two of them is the whole preset's to find.
-SMALL = {
-    "instantft-kv260": ("dense_control",),
-    "edge-qlora-genesys2": ("stager", "foot"),
-    "digits-ulx3s": ("pe_both0", "tap_packer"),
-}
+SMALL = {"instantft-kv260": ("dense_control",), "edge-qlora-genesys2": ("foot",), "digits-ulx3s": ("tap_packer",)}
 
 
 def modules(component, name):

@@ -1,9 +1,11 @@
 """Records that STORE forwards from engine to engine: every byte, every command's cycles, every refusal."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import Accelerator, ProgramError
+from gradloom.firmware.device.host import Accelerator, ProgramError
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.tiles.records import TileArgument, tile_argument
 from gradloom.rtl.shell.engines import LOAD, STORE
@@ -11,6 +13,7 @@ from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.sim.run.machine import Machine
 
+from ..deep import deep
 from .forwarding import CONFIG, MACHINE, Chain
 
 PRODUCT, ELEMENT, NORM = MACHINE.engines.own
@@ -24,6 +27,8 @@ STALLS = [
     {"stall": 128, "seed": 5},
     {"stall": 240, "seed": 9, "read_latency": 90, "write_latency": 400, "port_reads": 3},
 ]
+
+_USUAL = {"read_latency": 40, "write_latency": 10, "port_reads": 0, "stall": 0, "spread": 0}
 
 
 def chains(rounds=3):
@@ -54,6 +59,19 @@ def test_forwards_and_cycles_are_those_of_the_models(memory):
             # What is only forwarded is no beat of the bus.
             stored = [each.operands for each in program.instructions if each.engine == STORE]
             assert ran.counters.write_beats == sum(each["beats"] for each in stored if not each.get("only"))
+
+
+@deep
+@pytest.mark.parametrize("ports", [2, 4])
+def test_several_ports_bring_the_same_in_the_cycles_of_the_models(ports):
+    config = replace(CONFIG, ports=ports)
+    with Machine.simulated(config) as machine:
+        for memory in (*MEMORY.values(), *STALLS, {"read_latency": 20, "spread": 180}):
+            for name, value in (_USUAL | memory).items():
+                machine.device.set(name, value)
+            for program in (Chain(0, 3, only=False, config=config), Chain(1, 3, config=config)):
+                checked = agrees(machine, program)[1]
+                assert checked["commands"] == (len(program) if machine.device.pace else 0)
 
 
 @pytest.mark.parametrize("memory", STALLS, ids=str)

@@ -12,7 +12,7 @@ from ..models.files.test_tokenizer import CONTROL, own_file
 from ..systems.text.conftest import MODEL
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")
-FILE = Path(__file__).parents[2] / "docs" / "examples" / "federated.py"
+FILE = Path(__file__).parents[2] / "docs" / "examples" / "quality" / "federated.py"
 
 
 def test_rounds_lower_the_held_out_loss(tmp_path):

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from gradloom.firmware.transport import Transport
+from gradloom.firmware.device.transport import Transport
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES
 from gradloom.rtl.shell.registers.errors import Error

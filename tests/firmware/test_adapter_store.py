@@ -4,15 +4,13 @@ import ctypes
 import shutil
 import subprocess
 import zlib
-from pathlib import Path
 
 import pytest
 
-import gradloom.firmware
-from gradloom.firmware.adapter_store import HEADER_BYTES, AdapterStore
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.chip.adapter_store import HEADER_BYTES, AdapterStore
+from gradloom.firmware.chip.soc_image import source
+from gradloom.firmware.device.host import Accelerator
 
-FOLDER = Path(gradloom.firmware.__file__).parent
 OFFSET, CAPACITY = 128, 192
 OLD, NEW, NEWER = (bytes(range(start, start + 160)) for start in (1, 50, 90))
 READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
@@ -107,7 +105,7 @@ def library(tmp_path_factory):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     target = tmp_path_factory.mktemp("store") / "libstore.so"
-    sources = [str(FOLDER / f"gradloom{part}.c") for part in ("", "_store", "_sum")]
+    sources = [str(source(f"gradloom{part}.c")) for part in ("", "_store", "_sum")]
     subprocess.run(
         [
             "gcc",

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from gradloom.boards.firmware_files import firmware_files
-from gradloom.firmware import barrier, registers
-from gradloom.firmware.barrier import memory_barrier
-from gradloom.firmware.energy import EnergyMeter, find_sensor, integrate
-from gradloom.firmware.machine import PROGRAM_FORMAT, TABLE_FORMAT, MachineDesign
-from gradloom.firmware.pynq_transport import PynqTransport
-from gradloom.firmware.uio_transport import UioTransport
+from gradloom.firmware.device import barrier, registers
+from gradloom.firmware.device.barrier import memory_barrier
+from gradloom.firmware.device.energy import EnergyMeter, find_sensor, integrate
+from gradloom.firmware.device.machine import PROGRAM_FORMAT, TABLE_FORMAT, MachineDesign
+from gradloom.firmware.device.pynq_transport import PynqTransport
+from gradloom.firmware.device.uio_transport import UioTransport
 
 
 def write(path, text):
@@ -63,7 +63,7 @@ def test_seconds_are_those_of_the_designs_own_clock(linux, monkeypatch):
     with UioTransport(**linux) as transport:
         assert transport.clock_hz is None
     own = MachineDesign(name="mine", table="", data_bits=128, clock_mhz=150)
-    monkeypatch.setattr("gradloom.firmware.uio_transport.own_design", lambda: own)
+    monkeypatch.setattr("gradloom.firmware.device.uio_transport.own_design", lambda: own)
     with UioTransport(**linux) as transport:
         assert transport.clock_hz == 150e6
     # What the kernel says of the clock holds, unless it is above what the design is timed for.
@@ -193,7 +193,7 @@ def test_the_self_test_of_one_design_leaves_another_alone(linux, tmp_path):
 @pytest.mark.parametrize("file", ["uio1", "udmabuf-gradloom"])
 def test_a_device_file_without_rights_is_one_line(linux, file):
     code = (
-        "import os, sys\nfrom gradloom.firmware.uio_transport import UioTransport\n"
+        "import os, sys\nfrom gradloom.firmware.device.uio_transport import UioTransport\n"
         "os.geteuid() or os.seteuid(65534)\n"
         "try:\n    UioTransport(sys=sys.argv[1], dev=sys.argv[2])\n"
         "except ValueError as error:\n    print(error)\n"
@@ -273,7 +273,7 @@ def test_pynq_refuses_a_clock_that_the_design_is_not_made_for(pynq, monkeypatch)
     """It sets the dividers of the handoff, whatever the boot firmware made of the PLL before them."""
     for mhz, refused in ((200, False), (187.499998, True)):
         own = MachineDesign(name="mine", table="", data_bits=128, clock_mhz=mhz)
-        monkeypatch.setattr("gradloom.firmware.pynq_transport.own_design", lambda own=own: own)
+        monkeypatch.setattr("gradloom.firmware.device.pynq_transport.own_design", lambda own=own: own)
         if refused:
             with pytest.raises(ValueError, match="PYNQ runs the design at 200 MHz, it is made for 187.5"):
                 PynqTransport("design.bit")

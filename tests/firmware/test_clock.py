@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from gradloom.firmware import selftest
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.device import selftest
+from gradloom.firmware.device.host import Accelerator
 
 from .conftest import Machine
 

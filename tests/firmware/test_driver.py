@@ -3,15 +3,13 @@
 import ctypes
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-import gradloom.firmware
-from gradloom.firmware import program, registers
-from gradloom.firmware.machine import PROGRAM_FORMAT, TABLE_FORMAT
+from gradloom.firmware.chip.soc_image import includes, source
+from gradloom.firmware.device import program, registers
+from gradloom.firmware.device.machine import PROGRAM_FORMAT, TABLE_FORMAT
 
-FOLDER = Path(gradloom.firmware.__file__).parent
 STRICT = ["gcc", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-std=c99"]
 
 OK, RUNNING, NOT_FOUND, VERSION, ARGUMENT, BUSY, TIMEOUT, FAILED, ABSENT = 0, 1, -1, -2, -3, -4, -5, -6, -7
@@ -80,7 +78,7 @@ def library(tmp_path_factory):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     target = tmp_path_factory.mktemp("driver") / "libgradloom.so"
-    subprocess.run([*STRICT, "-shared", "-fPIC", "-o", str(target), str(FOLDER / "gradloom.c")], check=True)
+    subprocess.run([*STRICT, "-shared", "-fPIC", "-o", str(target), str(source("gradloom.c"))], check=True)
     loaded = ctypes.CDLL(str(target))
     loaded.gl_set_window.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32]
     for name in ("gl_error_name", "gl_error_text"):
@@ -100,7 +98,7 @@ def test_the_driver_compiles_without_a_c_library(tmp_path, standard):
     if shutil.which("gcc") is None or shutil.which("nm") is None:
         pytest.skip("gcc is not installed")
     target = tmp_path / "gradloom.o"
-    sources = [str(FOLDER / f"gradloom{part}.c") for part in ("", "_store", "_sum")]
+    sources = [str(source(f"gradloom{part}.c")) for part in ("", "_store", "_sum")]
     subprocess.run(
         [
             "gcc",
@@ -134,10 +132,11 @@ def test_the_linux_program_compiles_and_explains_itself(tmp_path):
             "-Werror",
             "-O2",
             "-std=c99",
+            *includes(),
             "-o",
             str(target),
-            *map(str, sorted(FOLDER.glob("linux_*.c"))),
-            str(FOLDER / "gradloom.c"),
+            *map(str, sorted(source("linux_main.c").parent.glob("*.c"))),
+            str(source("gradloom.c")),
         ],
         check=True,
     )

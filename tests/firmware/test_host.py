@@ -3,10 +3,17 @@
 import numpy as np
 import pytest
 
-from gradloom.firmware import program, registers
-from gradloom.firmware.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramError, QueueFull, Served
-from gradloom.firmware.machine import MachineDesign
-from gradloom.firmware.selftest import CHECKS, run_selftest
+from gradloom.firmware.device import program, registers
+from gradloom.firmware.device.host import (
+    Accelerator,
+    AcceleratorError,
+    AcceleratorTimeout,
+    ProgramError,
+    QueueFull,
+    Served,
+)
+from gradloom.firmware.device.machine import MachineDesign
+from gradloom.firmware.device.selftest import CHECKS, run_selftest
 from gradloom.rtl.machines.images import HEAD
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, table_words
 
@@ -248,7 +255,7 @@ def test_the_selftest_finds_the_fault(make_machine, fault, check):
 
 
 def test_the_selftest_stops_a_machine_that_hangs(make_machine, monkeypatch):
-    monkeypatch.setattr("gradloom.firmware.selftest._TIMEOUT", 0.05)
+    monkeypatch.setattr("gradloom.firmware.device.selftest._TIMEOUT", 0.05)
     machine = make_machine()
     accelerator = Accelerator(machine)
     machine.stuck = True

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import gradloom.firmware
+from gradloom.firmware.chip.soc_image import includes, source
 
-FOLDER = Path(gradloom.firmware.__file__).parent
 OK, TIMEOUT, FAILED = "0", "-5", "-6"
 
 
@@ -26,12 +25,12 @@ def wait(tmp_path_factory):
             "-Wno-unused-function",
             "-O1",
             "-std=c99",
-            f"-I{FOLDER}",
+            *includes(),
             "-o",
             str(program),
             str(Path(__file__).with_name("linux_wait.c")),
-            str(FOLDER / "gradloom.c"),
-            str(FOLDER / "linux_json.c"),
+            str(source("gradloom.c")),
+            str(source("linux_json.c")),
         ],
         check=True,
     )

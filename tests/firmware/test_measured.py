@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from gradloom.firmware import measured
-from gradloom.firmware.energy import EnergyMeter, find_sensor
-from gradloom.firmware.host import AcceleratorError, ProgramError
-from gradloom.firmware.machine import MachineDesign
-from gradloom.firmware.measured import MeasureRequest, serve
-from gradloom.firmware.program import end, load
+from gradloom.firmware.device import measured
+from gradloom.firmware.device.energy import EnergyMeter, find_sensor
+from gradloom.firmware.device.host import AcceleratorError, ProgramError
+from gradloom.firmware.device.machine import MachineDesign
+from gradloom.firmware.device.measured import MeasureRequest, serve
+from gradloom.firmware.device.program import end, load
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES
 from gradloom.rtl.shell.table import machine_table

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from gradloom.boards.firmware_files import firmware_files
-from gradloom.firmware.selftest import CHECKS
+from gradloom.firmware.device.selftest import CHECKS
 
 from ..tools import pythons
 

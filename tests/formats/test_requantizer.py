@@ -25,7 +25,8 @@ def rounded(scale, offset, lo, hi):
         ("multiply", Fraction(float(np.float32(0.0123))), Fraction(float(np.float32(0.3))), -32, 31),
         ("multiply", Fraction(3, 32), Fraction(0), -128, 127),  # ties at every sixteenth
         ("multiply", Fraction(5), Fraction(0), -128, 127),
-        ("table", Fraction(1, 6), Fraction(0), -32, 31),  # ties, and no power of two
+        ("multiply", Fraction(1, 6), Fraction(0), -32, 31),  # ties, and no power of two
+        ("multiply", Fraction(7, 4608), Fraction(-5, 18), -8, 7),
     ],
 )
 def test_rounding_half_to_even_is_exact_for_every_integer(kind, scale, offset, lo, hi):

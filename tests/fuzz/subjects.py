@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, Counters
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4

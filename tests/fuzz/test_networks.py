@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.device.host import Accelerator
 from gradloom.preset import PRESETS
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run import machine as simulation

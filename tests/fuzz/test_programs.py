@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from gradloom.firmware import registers
+from gradloom.firmware.device import registers
 
 from .looks import looks
 from .programs import cases, code

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import Accelerator, ProgramError
+from gradloom.firmware.device.host import Accelerator, ProgramError
 from gradloom.program.assembler import Assembler
 from gradloom.program.progress import StuckError, check_progress
 from gradloom.rtl.machines.images import IMAGES

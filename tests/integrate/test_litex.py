@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.firmware import soc_image
+from gradloom.firmware.chip import soc_image
 
 from .litex_headers import litex_environment
 
-EXAMPLE = Path(__file__).parents[2] / "docs/examples/litex_soc.py"
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/hardware/litex_soc.py"
 DEEP = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="two minutes of C++: GRADLOOM_DEEP=1")
 CHECKS = ("registers", "memory", "end", "window", "unknown command", "copy")
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import signal
 import socket
 import stat
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.firmware_files import firmware_files
-from gradloom.firmware.remote import Connection
+from gradloom.firmware.jobs.remote import Connection
 from gradloom.preset import find_preset
 from gradloom.sim.run.builds.designs import design, design_entry
 from gradloom.sim.run.device import MEMORY_BYTES, build_device
@@ -80,6 +81,15 @@ class Board:
     def power_off(self) -> None:
         self.server.kill()
         self.server.wait()
+
+    @contextlib.contextmanager
+    def halted(self):
+        """The device stands still, so that what runs on it does not end meanwhile."""
+        self.server.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.server.send_signal(signal.SIGCONT)
 
     def command(self, *arguments: str) -> list[str]:
         """The agent on the board, in :attr:`host`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.firmware.remote import Agent, RemoteError
+from gradloom.firmware.jobs.remote import Agent, RemoteError
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
 
@@ -63,7 +63,7 @@ def test_a_job_folder_finds_another_design_loaded(make_board, machine_memory, tm
 @pytest.fixture
 def machine_memory():
     """``machine_memory(board)``: the first bytes of the memory, which it fills where they are 0."""
-    from gradloom.firmware.remote import Connection
+    from gradloom.firmware.jobs.remote import Connection
 
     def read(board):
         with socket.socket(socket.AF_UNIX) as other:
@@ -77,7 +77,7 @@ def machine_memory():
 
 
 def test_each_fault_of_the_guide_has_its_test():
-    guide = (ROOT / "docs/guides/on-the-board.md").read_text()
+    guide = (ROOT / "docs/guides/boards/on-the-board.md").read_text()
     (section,) = re.findall(r"## What goes wrong\n(.*?)\n## ", guide, re.S)
     rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
     named = [re.findall(r"`(test_\w+)`", row) for row in rows]

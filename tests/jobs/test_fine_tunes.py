@@ -13,10 +13,10 @@ import onnx
 import pytest
 
 import gradloom
-from gradloom.firmware.board_device import InUseError
-from gradloom.firmware.job import JobError
-from gradloom.firmware.remote import ConnectionLost, RemoteError
-from gradloom.firmware.selftest import CHECKS
+from gradloom.firmware.device.selftest import CHECKS
+from gradloom.firmware.jobs.board_device import InUseError
+from gradloom.firmware.jobs.job import JobError
+from gradloom.firmware.jobs.remote import ConnectionLost, RemoteError
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
 from gradloom.systems.asked import asked_for
@@ -153,9 +153,10 @@ def test_a_lost_connection_does_not_end_a_job(board, direct, tmp_path):
         status, _ = next(agent.follow(started.name))
         assert status["state"] == "running"
         agent._process.kill()
-    with pytest.raises(InUseError, match=rf"the board is in use by job {started.name} of .*@"):
-        on_board.selftest_on(board.reach)
-    assert jobs_on(board)[started.name]["state"] == "running"
+    with board.halted():
+        with pytest.raises(InUseError, match=rf"the board is in use by job {started.name} of .*@"):
+            on_board.selftest_on(board.reach)
+        assert jobs_on(board)[started.name]["state"] == "running"
     # The same request again finds the same job.
     assert on_board.start_on(board.reach, PRESET, LONG).name == started.name
     on_board.attach(board.reach, started.name, output=tmp_path / "run", compare=True)

@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from gradloom.firmware import registers
-from gradloom.firmware.agent import serve
-from gradloom.firmware.board_device import BoardDevice
-from gradloom.firmware.frames import Channel, ChannelTimeout, FrameError
-from gradloom.firmware.job import JobError
-from gradloom.firmware.remote import Connection, RemoteError
-from gradloom.firmware.transport import Transport
+from gradloom.firmware.device import registers
+from gradloom.firmware.device.transport import Transport
+from gradloom.firmware.jobs.agent import serve
+from gradloom.firmware.jobs.board_device import BoardDevice
+from gradloom.firmware.jobs.frames import Channel, ChannelTimeout, FrameError
+from gradloom.firmware.jobs.job import JobError
+from gradloom.firmware.jobs.remote import Connection, RemoteError
 
 
 @pytest.fixture

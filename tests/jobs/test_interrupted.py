@@ -13,8 +13,8 @@ import time
 import numpy as np
 import pytest
 
-from gradloom.firmware.job import JobError, JobPlan
-from gradloom.firmware.remote import JobFailed
+from gradloom.firmware.jobs.job import JobError, JobPlan
+from gradloom.firmware.jobs.remote import JobFailed
 from gradloom.jobs import on_board
 from gradloom.jobs.programs import JobRecorder, JobResults
 from gradloom.program.memory import Kind

@@ -14,8 +14,8 @@ from gradloom.boards.firmware_files import firmware_files
 from gradloom.boards.integrate.component import EDITIONS, Part, component
 from gradloom.boards.kv260.bundle.notebook import notebook
 from gradloom.boards.vivado.project import TopPorts
-from gradloom.firmware.pynq_driver import NAME
-from gradloom.firmware.selftest import CHECKS
+from gradloom.firmware.device.selftest import CHECKS
+from gradloom.firmware.jobs.pynq_driver import NAME
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
 

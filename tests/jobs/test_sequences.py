@@ -59,10 +59,11 @@ def test_a_fine_tune_is_that_of_simulated_rtl(board, tmp_path):
     assert found["loss"] == wanted["loss"] and found["cycles"] == wanted["cycles"]
 
 
-def test_a_machine_that_answers_nothing_by_itself_is_refused(make_board, tmp_path):
+def test_a_machine_that_answers_nothing_by_itself_is_refused():
+    """No board is asked."""
     other = find_preset("edge-qlora-genesys2")
-    board = make_board(PRESET.config, PRESET.name)
+    reach = boards.reached(boards.find("kv260"), host="ubuntu@kria", name="gradloom")
     with pytest.raises(
         ValueError, match="host=ubuntu@kria: must be left out, edge-qlora-genesys2 answers by its reference"
     ):
-        on_board.infer_on(board.reach, asked_for(other.name), TextAnswers(prompt="A"))
+        on_board.infer_on(reach, asked_for(other.name), TextAnswers(prompt="A"))

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gradloom.firmware.frames import PIECE
-from gradloom.firmware.job import FILES, JobPlan, JobStage, read_plan
-from gradloom.firmware.remote import Agent, RemoteError
+from gradloom.firmware.jobs.frames import PIECE
+from gradloom.firmware.jobs.job import FILES, JobPlan, JobStage, read_plan
+from gradloom.firmware.jobs.remote import Agent, RemoteError
 
 from .conftest import PYTHON, put_host
 

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from gradloom.rtl.emit import verilog as emit
 from gradloom.rtl.machines.fabric import Fabric, LocalReset, attach
 from gradloom.rtl.machines.images import IMAGES
-from gradloom.rtl.shell.bus.axi import AXI4Signature, AXILiteSignature
+from gradloom.rtl.shell.bus.axi import AXILiteSignature
 from gradloom.rtl.shell.shell import Shell
 from gradloom.rtl.shell.signature import LoadBeat, StoreRequest, Trace
 from gradloom.sim.run.builds import runner
@@ -92,7 +92,7 @@ class Bench(wiring.Component):
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
-                "m_axi": Out(AXI4Signature(addr_bits=64, data_bits=data_bits, id_bits=1)),
+                **{name: Out(getattr(self.shell, name).signature) for name in self.shell.managers},
                 "irq": Out(1),
                 "trace": Out(Trace),
                 "order": Out(1),
@@ -105,7 +105,8 @@ class Bench(wiring.Component):
         m = Module()
         m.submodules.shell = shell = self.shell
         connect(m, flipped(self.s_axi), shell.s_axi)
-        connect(m, shell.m_axi, flipped(self.m_axi))
+        for name in shell.managers:
+            connect(m, getattr(shell, name), flipped(getattr(self, name)))
         if self.machine is None:
             self._take_time(m, shell)
         else:
@@ -134,27 +135,32 @@ class Bench(wiring.Component):
         ]
 
 
-def wrapper(signature, data_bits):
-    """SystemVerilog around the bench: ``use_memory`` connects its bus to ``axi_memory``, not to the ports."""
-    lines, ports, memory = [], [], []
-    for name, member in signature.members.items():
-        width = member.shape if isinstance(member.shape, int) else len(member.shape)
-        span = f"[{width - 1}:0] " if width > 1 else ""
-        known = name[2:] not in ("lock", "cache", "prot", "qos")
-        if member.flow is Out:
-            gate = {"arvalid", "awvalid", "wvalid", "bready", "rready"}
-            lines.append(f"    wire {span}bus_{name};")
-            ports.append(f"    output wire {span}m_axi_{name}")
-            lines.append(f"    assign m_axi_{name} = bus_{name}{' & ~use_memory' if name in gate else ''};")
-            if known:
-                memory.append(f".{name}(bus_{name}{' & use_memory' if name in gate else ''})")
-        else:
-            lines.append(f"    wire {span}bus_{name}, mem_{name};")
-            ports.append(f"    input wire {span}m_axi_{name}")
-            lines.append(f"    assign bus_{name} = use_memory ? mem_{name} : m_axi_{name};")
-            memory.append(f".{name}(mem_{name})")
+def wrapper(managers, port_bits):
+    """SystemVerilog around the bench: ``use_memory`` connects its buses to ``axi_memory``, not to the ports.
+
+    ``managers``: signatures of the AXI4 managers by name. Signals of the first are ``bus_NAME``.
+    """
+    lines, ports, inner, memory = [], [], [], {}
+    for number, (manager, signature) in enumerate(managers.items()):
+        mark = f"{number}_" if number else ""
+        for name, member in signature.members.items():
+            width = member.shape if isinstance(member.shape, int) else len(member.shape)
+            span = f"[{width - 1}:0] " if width > 1 else ""
+            bus, answer = f"bus_{mark}{name}", f"mem_{mark}{name}"
+            inner.append(f".{manager}_{name}({bus})")
+            if member.flow is Out:
+                gated = name in {"arvalid", "awvalid", "wvalid", "bready", "rready"}
+                lines.append(f"    wire {span}{bus};")
+                ports.append(f"    output wire {span}{manager}_{name}")
+                lines.append(f"    assign {manager}_{name} = {bus}{' & ~use_memory' if gated else ''};")
+                if name[2:] not in ("lock", "cache", "prot", "qos"):
+                    memory.setdefault(name, []).append(f"{bus}{' & use_memory' if gated else ''}")
+            else:
+                lines.append(f"    wire {span}{bus}, {answer};")
+                ports.append(f"    input wire {span}{manager}_{name}")
+                lines.append(f"    assign {bus} = use_memory ? {answer} : {manager}_{name};")
+                memory.setdefault(name, []).append(answer)
     lite = AXILiteSignature(addr_bits=12, data_bits=32)
-    inner = [f".m_axi_{name}(bus_{name})" for name in signature.members]
     for name, member in lite.members.items():
         width = member.shape
         span = f"[{width - 1}:0] " if width > 1 else ""
@@ -165,6 +171,7 @@ def wrapper(signature, data_bits):
         "write_latency",
         "port_reads",
         "stall",
+        "spread",
         "seed",
         "fail_enable",
         "fail_address",
@@ -175,6 +182,7 @@ def wrapper(signature, data_bits):
         "host_rdata",
         "protocol_error",
     ]
+    joined = [f".{name}({{{', '.join(reversed(each))}}})" for name, each in memory.items()]
     return "\n".join(
         [
             "module shell_bench (",
@@ -182,17 +190,18 @@ def wrapper(signature, data_bits):
             "    input wire clk, input wire rst, input wire keep, input wire use_memory, input wire slow,",
             "    output wire irq, output wire [31:0] events, output wire order, output wire aborting,",
             "    input wire [15:0] read_latency, input wire [15:0] write_latency, input wire [7:0] port_reads,",
-            "    input wire [7:0] stall, input wire [31:0] seed, input wire fail_enable,",
+            "    input wire [7:0] stall, input wire [15:0] spread, input wire [31:0] seed, input wire fail_enable,",
             "    input wire [63:0] fail_address, input wire [1:0] fail_resp,",
             "    input wire [31:0] host_word, input wire host_we,",
-            f"    input wire [{data_bits - 1}:0] host_wdata,",
-            f"    output wire [{data_bits - 1}:0] host_rdata, output wire protocol_error,",
+            f"    input wire [{port_bits - 1}:0] host_wdata,",
+            f"    output wire [{port_bits - 1}:0] host_rdata, output wire protocol_error,",
             ",\n".join(ports),
             ");",
             *lines,
-            f"    axi_memory #(.DATA_BITS({data_bits}), .BYTES(1 << 18), .BASE(64'h1_0000_0000)) memory (",
+            f"    axi_memory #(.DATA_BITS({port_bits}), .BYTES(1 << 18), .BASE(64'h1_0000_0000),",
+            f"        .PORTS({len(managers)})) memory (",
             "        .clk(clk), .rst(rst & ~keep),",
-            "        " + ", ".join([f".{s}({s})" for s in side] + memory) + ");",
+            "        " + ", ".join([f".{s}({s})" for s in side] + joined) + ");",
             "    bench dut (.clk(clk), .rst(rst), .irq(irq), .trace(events), .order(order), .slow(slow),",
             "        .aborting(aborting),",
             "        " + ", ".join(inner) + ");",
@@ -203,14 +212,15 @@ def wrapper(signature, data_bits):
 
 
 @functools.cache
-def built(data_bits=128, simulator="verilator", engines=IMAGES, machine=None):
+def built(data_bits=128, simulator="verilator", engines=IMAGES, machine=None, ports=1, port_bits=None):
     """Folder of the simulation."""
     from pathlib import Path
 
-    bench = Bench(engines, machine=machine, data_bits=data_bits)
+    bench = Bench(engines, machine=machine, data_bits=data_bits, ports=ports, port_bits=port_bits)
     emission = emit.convert(bench, name="bench")
     memory = Path(runner.__file__).parents[2] / "bench" / "harness" / "axi_memory.sv"
     sources = {f"{name}.v": text for name, text in emission.files.items()}
     sources["axi_memory.sv"] = memory.read_text()
-    sources["shell_bench.sv"] = wrapper(bench.m_axi.signature, data_bits)
+    managers = {name: getattr(bench, name).signature for name in bench.shell.managers}
+    sources["shell_bench.sv"] = wrapper(managers, port_bits or data_bits)
     return runner.build(sources, top="shell_bench", simulator=simulator)

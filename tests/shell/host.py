@@ -17,6 +17,12 @@ from .program import end, load, store, timer
 
 BITS = int(os.environ.get("DATA_BITS", "128"))
 STEP = BITS // 8
+#: AXI4 managers, and bytes of a beat of theirs.
+PORTS = int(os.environ.get("PORTS", "1"))
+PORT_STEP = int(os.environ.get("PORT_BITS", BITS)) // 8
+#: Beats of a whole burst.
+BURST = 16 * PORT_STEP // STEP
+MANAGERS = ["m_axi", *(f"m_axi_{n}" for n in range(1, PORTS))]
 BASE, SIZE = 0x1_0000_0000, 1 << 17
 PROGRAM = 0x8000
 
@@ -49,9 +55,9 @@ class Host:
         self.model = model
         self.seed = random.Random(3)
 
-    async def begin(self, *, pauses=False, latency=20, stall=0, slow=0):
+    async def begin(self, *, pauses=False, latency=20, stall=0, spread=0, slow=0):
         dut = self.dut
-        for bus in ("s_axi", "m_axi"):
+        for bus in ("s_axi", *MANAGERS):
             logging.getLogger(f"cocotb.shell_bench.{bus}").setLevel(logging.ERROR)
         dut.rst.value = 1
         dut.keep.value = 0
@@ -61,6 +67,7 @@ class Host:
         dut.write_latency.value = latency
         dut.port_reads.value = 0
         dut.stall.value = stall
+        dut.spread.value = spread
         dut.seed.value = 5
         dut.fail_enable.value = 0
         dut.fail_address.value = 0
@@ -73,7 +80,9 @@ class Host:
         if not self.model:
             # cocotbext's own AxiRam knows no errors: a slave over a region does.
             self.memory = Faulty(SIZE)
-            self.slave = AxiSlave(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, target=self.memory)
+            self.slaves = [
+                AxiSlave(AxiBus.from_prefix(dut, name), dut.clk, dut.rst, target=self.memory) for name in MANAGERS
+            ]
             if pauses:
                 self.pause()
         await self.reset()
@@ -102,9 +111,10 @@ class Host:
             while True:
                 yield r.random() < p
 
-        w, r = self.slave.write_if, self.slave.read_if
-        for i, channel in enumerate((w.aw_channel, w.w_channel, w.b_channel, r.ar_channel, r.r_channel)):
-            channel.set_pause_generator(some(0.4, i))
+        for number, slave in enumerate(self.slaves):
+            w, r = slave.write_if, slave.read_if
+            for i, channel in enumerate((w.aw_channel, w.w_channel, w.b_channel, r.ar_channel, r.r_channel)):
+                channel.set_pause_generator(some(0.4, 20 * number + i))
         for i, channel in enumerate(
             (
                 self.lite.write_if.aw_channel,
@@ -137,10 +147,10 @@ class Host:
         if not self.model:
             self.memory.mem[offset : offset + len(data)] = data
             return
-        data += bytes(-len(data) % STEP)
-        for i in range(0, len(data), STEP):
-            self.dut.host_word.value = (offset + i) // STEP
-            self.dut.host_wdata.value = int.from_bytes(data[i : i + STEP], "little")
+        data += bytes(-len(data) % PORT_STEP)
+        for i in range(0, len(data), PORT_STEP):
+            self.dut.host_word.value = (offset + i) // PORT_STEP
+            self.dut.host_wdata.value = int.from_bytes(data[i : i + PORT_STEP], "little")
             self.dut.host_we.value = 1
             await RisingEdge(self.dut.clk)
         self.dut.host_we.value = 0
@@ -149,10 +159,10 @@ class Host:
         if not self.model:
             return bytes(self.memory.mem[offset : offset + length])
         out = b""
-        for i in range(0, length, STEP):
-            self.dut.host_word.value = (offset + i) // STEP
+        for i in range(0, length, PORT_STEP):
+            self.dut.host_word.value = (offset + i) // PORT_STEP
             await ClockCycles(self.dut.clk, 3)
-            out += int(self.dut.host_rdata.value).to_bytes(STEP, "little")
+            out += int(self.dut.host_rdata.value).to_bytes(PORT_STEP, "little")
         return out[:length]
 
     async def start(self, *commands, count=None):

@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 from amaranth.lib.data import StructLayout
 
-from gradloom.firmware.machine import parse_table
+from gradloom.firmware.device.machine import parse_table
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.fabric import Fabric, Machine, Wire

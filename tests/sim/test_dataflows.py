@@ -22,7 +22,7 @@ from gradloom.systems.diffusion.dataflows import (
 from gradloom.systems.diffusion.unet import operations
 
 ROOT = Path(__file__).parents[2]
-#: What SCALE-Sim 3.0.0 printed for products m, k, n on an array: ``docs/examples/scale_sim.py``, ``simulate``.
+#: What SCALE-Sim 3.0.0 printed for products m, k, n on an array: ``docs/examples/hardware/scale_sim.py``, ``simulate``.
 SCALE_SIM = {
     ("os", 8, 8): {(8, 8, 8): 21, (8, 20, 8): 33, (16, 40, 24): 323, (7, 5, 3): 18, (100, 30, 50): 4003},
     ("os", 8, 4): {(8, 8, 8): 35, (8, 20, 8): 59, (16, 40, 24): 599, (7, 5, 3): 14, (100, 30, 50): 6759},
@@ -49,7 +49,7 @@ def test_exposed_dataflows_are_scale_sims(key):
 @pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="SCALE-Sim takes minutes")
 def test_scale_sim_says_so_today():
     done = subprocess.run(
-        [sys.executable, ROOT / "docs/examples/dataflows.py", "--scale-sim"],
+        [sys.executable, ROOT / "docs/examples/hardware/dataflows.py", "--scale-sim"],
         capture_output=True,
         text=True,
         check=False,

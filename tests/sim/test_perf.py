@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.device.host import Accelerator
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.progress import StuckError

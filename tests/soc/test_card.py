@@ -4,14 +4,22 @@ import io
 import random
 import struct
 import zlib
-from pathlib import Path
 
 import pytest
 
-import gradloom.firmware
-from gradloom.firmware.adapter_store import AdapterStore
-from gradloom.firmware.card import ADAPTER, BLOCK, KEPT, CardError, Section, place, read_card, read_header, write_card
-from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
+from gradloom.firmware.chip.adapter_store import AdapterStore
+from gradloom.firmware.chip.card import (
+    ADAPTER,
+    BLOCK,
+    KEPT,
+    CardError,
+    Section,
+    place,
+    read_card,
+    read_header,
+    write_card,
+)
+from gradloom.firmware.chip.soc_image import build, compilers, image_text, source, sources_sum
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import CARDS, SimulatedSoC
 
@@ -44,8 +52,7 @@ def impatient(tmp_path_factory):
         pytest.skip("no RISC-V compiler is installed")
     folder = tmp_path_factory.mktemp("impatient")
     (folder / "board.h").write_text(
-        "#define GL_CARD_ROUNDS 5u\n#define GL_CARD_WAIT 200u\n"
-        f'#include "{Path(gradloom.firmware.__file__).parent / "soc_board.h"}"\n'
+        f'#define GL_CARD_ROUNDS 5u\n#define GL_CARD_WAIT 200u\n#include "{source("soc_board.h")}"\n'
     )
     image = folder / "soc_image.mem"
     image.write_text(image_text(build(found[0], board_header=folder / "board.h"), found[0].name, sources_sum()))

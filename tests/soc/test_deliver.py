@@ -7,8 +7,8 @@ import pytest
 
 from gradloom.delivery.board import make_board_package
 from gradloom.delivery.keys import Signer
-from gradloom.firmware.delivered import Area, DeliveryRequest
-from gradloom.firmware.soc_image import memory_text, trusting
+from gradloom.firmware.chip.delivered import Area, DeliveryRequest
+from gradloom.firmware.chip.soc_image import memory_text, trusting
 from gradloom.sim.run.soc import SimulatedSoC
 
 from ..deep import deep

@@ -8,8 +8,8 @@ import gradloom
 from gradloom.boards.links.cards import SerialCard
 from gradloom.delivery.board import make_board_package
 from gradloom.delivery.keys import Signer
-from gradloom.firmware.card import DELIVERY, CardError, read_header, section_of
-from gradloom.firmware.soc_image import IMAGE, memory_text, trusting
+from gradloom.firmware.chip.card import DELIVERY, CardError, read_header, section_of
+from gradloom.firmware.chip.soc_image import IMAGE, memory_text, trusting
 from gradloom.sim.run.soc import SimulatedSoC
 
 from ..deep import deep

@@ -9,9 +9,9 @@ import random
 
 import pytest
 
-from gradloom.firmware.card import KEPT, Section, read_header, write_card
-from gradloom.firmware.kept import Reason, newest
-from gradloom.firmware.soc import JobKept, JobProgram, Limits, SocJob
+from gradloom.firmware.chip.card import KEPT, Section, read_header, write_card
+from gradloom.firmware.chip.kept import Reason, newest
+from gradloom.firmware.chip.soc import JobKept, JobProgram, Limits, SocJob
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC
 

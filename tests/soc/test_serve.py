@@ -11,8 +11,8 @@ import gradloom
 from gradloom.boards.links.cards import SerialCard, opened
 from gradloom.boards.links.lines import Lines
 from gradloom.boards.links.prompts import prompted
-from gradloom.firmware.card import KEPT, read_header
-from gradloom.firmware.kept import Copy, KeptRecord, Reason, encode
+from gradloom.firmware.chip.card import KEPT, read_header
+from gradloom.firmware.chip.kept import Copy, KeptRecord, Reason, encode
 from gradloom.models.adapters.lora import load_lora
 from gradloom.output import marked
 from gradloom.sim.run.soc import SimulatedSoC

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import Counters
+from gradloom.firmware.device.host import Counters
 from gradloom.options import TuneOptions
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.machines.configs.language import LanguageConfig

@@ -5,14 +5,16 @@ missing or late ``afi`` node cannot leave a port at the wrong width.
 """
 
 import json
+from collections.abc import Sequence
 
-from gradloom.firmware.uio_transport import BUFFER
+from gradloom.firmware.device.uio_transport import BUFFER
 
 #: Shared peripheral interrupt of pl_ps_irq1[0]. Kria-PYNQ's node holds 89, that of pl_ps_irq0[0], and no two share one.
 INTERRUPT = 104
 
 # AFI registers hold 0, 1, 2 for 128, 64, 32 bits (manager into PS) and two bits at 9:8 with 0, 1, 2 for 32,
-# 64, 128 (HPM0). Indices 4 and 5 are the read and write sides of S_AXI_HP0_FPD, 14 is AFI_FS.
+# 64, 128 (HPM0). Indices 4 and 5 are the read and write sides of S_AXI_HP0_FPD, 6 to 11 those of HP1 to HP3, 14 is
+# AFI_FS.
 _HP_WIDTH = {128: 0, 64: 1, 32: 2}
 _HPM0_128 = 0x200
 
@@ -30,13 +32,17 @@ def device_tree(
     register_range: int,
     clock_hz: int,
     memory_bits: int,
+    hp_ports: Sequence[int],
     window_bytes: int,
 ) -> str:
     """Overlay source of a design.
 
     It loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer, which Linux calls by
-    ``device``. Nodes and labels begin with it, too: those of two designs in one tree must differ.
+    ``device``. Nodes and labels begin with it, too: those of two designs in one tree must differ. ``hp_ports``: numbers
+    of the HP ports in use, each ``memory_bits`` wide.
     """
+    sides = (4 + 2 * port + side for port in sorted(hp_ports) for side in (0, 1))
+    widths = ", ".join(f"<{side} {_HP_WIDTH[memory_bits]}>" for side in sides)
     return f"""\
 // SPDX-License-Identifier: Apache-2.0
 // Device tree overlay of {name}. Compile: dtc -@ -I dts -O dtb -o {name}.dtbo {name}.dtso
@@ -56,7 +62,7 @@ def device_tree(
 
 	{device}_afi: {device}-afi {{
 		compatible = "xlnx,afi-fpga";
-		config-afi = <4 {_HP_WIDTH[memory_bits]}>, <5 {_HP_WIDTH[memory_bits]}>, <14 {_HPM0_128:#x}>;
+		config-afi = {widths}, <14 {_HPM0_128:#x}>;
 	}};
 
 	/* Linux gates a clock that no node claims, and an access to a stopped accelerator hangs the CPU. */

@@ -43,10 +43,10 @@ class GateStages:
         there, place_, beat = self._arriving(m, self.load_quantizers, count)
         word = data.View(QuantizerWord, beat)
         bits = (QUANTIZERS_A_CELL - 1).bit_length()
-        fields = {"ends": ends_layout(), "multiplier": MULTIPLIER, "addend": signed(48)}
+        fields = {"ends": ends_layout(self.config.ties), "multiplier": MULTIPLIER, "addend": signed(48)}
         fields |= {"one": 9} if self.config.gru else {}
         given = {
-            "ends": ends_of(beat),
+            "ends": ends_of(beat, self.config.ties),
             "multiplier": word.multiplier[:MULTIPLIER],
             "addend": word.addend.as_signed(),
             "one": word.one,
@@ -128,7 +128,7 @@ class GateStages:
                 offset, multiplier, addend = settings[:3]
                 total = Signal(signed(width + 2), reset_less=True)
                 m.d.sync += total.eq(sum(self._chain(words, lane, number) for lane in range(config.parallel)) + offset)
-                unit = place(m, f"gate_{number}", MultiplyShift(raw=gated), platform)
+                unit = place(m, f"gate_{number}", MultiplyShift(raw=gated, ties=config.ties), platform)
                 if gated:
                     self._gated.append(settings[3])
                     self._raw.append(unit.total)
@@ -166,7 +166,7 @@ class GateStages:
         valid, known = line[stage]
         window = ends(Quantizers.WINDOW, "ends", stage)
         for gate in range(GATES):
-            now = Signal(ends_layout(), name=f"ends_{gate}", reset_less=True)
+            now = Signal(ends_layout(self.config.ties), name=f"ends_{gate}", reset_less=True)
             own = ends(Quantizers(gate), "ends", stage)
             with m.If(valid):
                 m.d.sync += now.eq(Mux(known.window, window, own))

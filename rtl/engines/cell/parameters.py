@@ -44,6 +44,8 @@ class CellParameters(Parameters):
     gru : int
         1: the engine computes GRUs too; 2: also those whose reset gate is in front of the product with the hidden
         state. LSTMs and plain cells need no datapath of their own.
+    ties : int
+        1: quantisers round ties to the even code where the ratio of two scales has an odd denominator, too.
     """
 
     hidden: int = parameter(64, 8, 256, power=True, known=True, mesh=True)
@@ -57,6 +59,7 @@ class CellParameters(Parameters):
     tap_channels: int = parameter(0, 0, 256, known=True)
     cells: int = parameter(1, 1, 8, power=True)
     gru: int = parameter(0, 0, 2)
+    ties: int = parameter(0, 0, 1)
 
     @property
     def groups(self) -> int:

@@ -42,7 +42,12 @@ class StateStages:
         lo, hi = (ends(Quantizers.STATE, "ends", stages.kept)[end] for end in ("lo", "hi"))
         for element, (enter, forget, cell, output) in enumerate(gates):
             kept_unit, added_unit, hidden_unit = (
-                place(m, f"{name}_{element}", MultiplyShift(raw=bool(config.gru and name == "added")), platform)
+                place(
+                    m,
+                    f"{name}_{element}",
+                    MultiplyShift(raw=bool(config.gru and name == "added"), ties=config.ties),
+                    platform,
+                )
                 for name in ("kept", "added", "hidden")
             )
             enter = kept_gates[element]

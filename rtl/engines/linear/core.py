@@ -104,7 +104,10 @@ class Bank(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.operands = operands = memory.Memory(shape=self.operand.shape(), depth=config.depth, init=[])
+        attrs = {"ram_style": "ultra"} if config.ultra else {}
+        m.submodules.operands = operands = memory.Memory(
+            shape=self.operand.shape(), depth=config.depth, init=[], attrs=attrs
+        )
         write, read = operands.write_port(), operands.read_port()
         m.d.comb += [
             write.en.eq(self.operand_enable),

@@ -1,6 +1,6 @@
 """Adds the adapter's part to finished sums and requantises them."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2, exact_log2
@@ -11,6 +11,7 @@ from ...stream.delay import delay
 from ..beats import BeatQueue
 from ..words import PRECISION, Requantize, sign_extended
 from .feet import HiddenWord, address_bits
+from .panels import starts_of
 
 __all__ = ["DrainJob", "RowWord", "Drain"]
 
@@ -19,7 +20,7 @@ def DrainJob(config):
     """A tile of outputs of ``tokens`` tokens, for :class:`Drain`.
 
     ``bank`` of its sums, which ``slot`` of h and ``half`` of adapter rows, ``rank`` (0: no adapter), shifts, and
-    whether it is the ``last`` of its command.
+    whether it is the ``last`` of its command. In a panel of several also its number, and whether it is the last.
     """
     return data.StructLayout(
         {
@@ -31,6 +32,7 @@ def DrainJob(config):
             "tokens": range(config.tokens + 1),
             "dot_shift": 6,
             "shift": 6,
+            **({"tile": range(config.span), "closes": 1} if config.span > 1 else {}),
         }
     )
 
@@ -58,8 +60,9 @@ class Drain(wiring.Component):
     -------
     job : stream of :func:`DrainJob`; taken when it is done.
     read : bank and address of sums, and the first of their columns; ``sums`` are there 3 cycles later, those from
-        ``dots`` on only if the column is a multiple of ``outputs``. The last of a job are read ``rank`` + 1 cycles
-        after it was taken, long before a product that begins then has sums.
+        ``dots`` on only if ``outputs`` are read there. Columns before the first are of the next part, whose address
+        is ``beyond``: see :meth:`address_of`. The last of a job are read ``rank`` + 1 cycles after it was taken, long
+        before a product that begins then has sums.
     row : adapter words. hidden : words of h.
     o : stream of beats; ``last`` marks the last beat of a command.
     saturated : how many outputs were clipped.
@@ -72,7 +75,13 @@ class Drain(wiring.Component):
                 "job": In(stream.Signature(DrainJob(config))),
                 "read": Out(
                     data.StructLayout(
-                        {"valid": 1, "bank": 1, "address": address_bits(config), "column": range(config.columns)}
+                        {
+                            "valid": 1,
+                            "bank": 1,
+                            "address": address_bits(config),
+                            "column": range(config.columns),
+                            **({"beyond": address_bits(config)} if config.span > 1 else {}),
+                        }
                     )
                 ),
                 "sums": In(data.ArrayLayout(signed(SUM), config.outputs)),
@@ -82,6 +91,12 @@ class Drain(wiring.Component):
                 "saturated": Out(range(config.outputs + 1)),
             }
         )
+
+    def address_of(self, column):
+        """Address that is read of a column."""
+        if self.config.span == 1:
+            return self.read.address
+        return Mux(self.read.column > column, self.read.beyond, self.read.address)
 
     def elaborate(self, platform):
         m = Module()
@@ -114,11 +129,16 @@ class Drain(wiring.Component):
         m.d.comb += [
             read.valid.eq(self.job.valid),
             read.bank.eq(job.bank),
-            read.column.eq(row[: ceil_log2(config.columns)]),
-            read.address.eq(Cat(token, row[ceil_log2(config.columns) :])),
             # So that they come when they are added to the dot products.
             self.read.eq(delay(m, read, at_dot + 2 - 3, reset_less=False)),
         ]
+        if config.span == 1:
+            m.d.comb += [
+                read.column.eq(row[: ceil_log2(config.columns)]),
+                read.address.eq(Cat(token, row[ceil_log2(config.columns) :])),
+            ]
+        else:
+            self._across(m, read, row, token, go, Mux(all_at_once, together, few))
         with m.If(go):
             m.d.sync += row.eq(row + Mux(all_at_once, together, few))
             with m.If(last_row):
@@ -198,6 +218,24 @@ class Drain(wiring.Component):
             queue.i.data.eq(self._gathered(m, Cat(sign_extended(word) for word, _ in results), out)),
         ]
         return m
+
+    def _across(self, m, read, row, token, go, step):
+        """Parts and columns of outputs in panels, ``step`` outputs further with ``go``."""
+        config, tile = self.config, self.job.p.tile
+        starts = Array([Cat(Const(column, 4), Const(part, 6)) for part, column in starts_of(config)])
+        now, column, part = Signal(10), Signal(range(config.columns)), Signal(range(config.subtiles))
+        # The first output of a tile, or what follows the last one.
+        m.d.comb += [
+            now.eq(Mux(row == 0, starts[tile], Cat(column, Const(0, 4 - len(column)), part))),
+            read.column.eq(now[:4]),
+            read.address.eq(Cat(token, now[4:][: len(part)])),
+            read.beyond.eq(Cat(token, (now[4:] + 1)[: len(part)])),
+        ]
+        after = Signal(5)
+        m.d.comb += after.eq(now[:4] + step)
+        with m.If(go):
+            wraps = after >= config.columns
+            m.d.sync += [column.eq(Mux(wraps, after - config.columns, after)), part.eq(now[4:] + wraps)]
 
     def _gathered(self, m, words, out):
         """Returns the words of all phases.

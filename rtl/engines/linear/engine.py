@@ -1,5 +1,7 @@
 """The linear engine: quantised products with an adapter beside them."""
 
+from math import gcd
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -110,6 +112,7 @@ class LinearEngine(wiring.Component):
             buffer.by_column.eq(parts.by_column),
             buffer.release.eq(parts.release),
             parts.full.eq(buffer.full),
+            *([parts.both.eq(buffer.both)] if config.span > 1 else []),
             array.w.eq(buffer.w),
             array.command.eq(parts.row),
             parts.counts.eq(self.operand_write.valid & self.operand_write.counts),
@@ -129,7 +132,7 @@ class LinearEngine(wiring.Component):
                 foot.p.eq(array.p[column]),
                 foot.read.valid.eq(drain.read.valid),
                 foot.read.bank.eq(drain.read.bank),
-                foot.read.address.eq(drain.read.address),
+                foot.read.address.eq(drain.address_of(column)),
             ]
             columns.append(foot.o)
             sums = delay(m, sums, 1, reset_less=False)
@@ -138,9 +141,13 @@ class LinearEngine(wiring.Component):
         column, bank = delay(m, drain.read.column, 2), delay(m, drain.read.bank, 2)
         chosen = Signal(drain.sums.shape(), reset_less=True)
         for side in range(config.outputs):
-            span = config.dots if side < config.dots else config.outputs
-            words = [each[half] for half in range(2) for each in columns[side % span :: span]]
-            m.d.sync += chosen[side].eq(Cat(*words).word_select(Cat(column[exact_log2(span) :], bank), SUM).as_signed())
+            step = gcd(config.columns, config.dots if side < config.dots else config.outputs)
+            choice = column[exact_log2(step) :]
+            words = []
+            for half in range(2):
+                own = [columns[(side + n) % config.columns][half] for n in range(0, config.columns, step)]
+                words += own + own[-1:] * ((1 << len(choice)) - len(own))
+            m.d.sync += chosen[side].eq(Cat(*words).word_select(Cat(choice, bank), SUM).as_signed())
         m.d.comb += drain.sums.eq(chosen)
 
         complete = delay(m, sums.complete, HiddenFoot.latency + 1, reset_less=False)
@@ -166,15 +173,16 @@ class LinearEngine(wiring.Component):
             stager.blocked.eq(self.lane_write.valid),
             drain.row.eq(stager.row),
         ]
-        tile = parts.tile
+        tile, span = parts.tile, config.span
         read = Signal()
         m.d.comb += read.eq(drain.job.valid & drain.job.ready)
         pending, finished, staged = (Signal(range(3), name=name) for name in ("pending", "finished", "staged"))
         layout = data.StructLayout({"first": 1, "job": DrainJob(config)})
-        m.submodules.jobs = jobs = SyncFIFOBuffered(width=layout.size, depth=2)
-        m.submodules.row_jobs = row_jobs = SyncFIFOBuffered(width=StagerJob(config).size, depth=2)
+        m.submodules.jobs = jobs = SyncFIFOBuffered(width=layout.size, depth=2 * span)
+        m.submodules.row_jobs = row_jobs = SyncFIFOBuffered(width=StagerJob(config).size, depth=2 * span)
         entry, head = Signal(layout), data.View(layout, jobs.r_data)
         rows = Signal(StagerJob(config))
+        ahead = Signal(range(3))  # jobs whose rows were fetched and not read
         half = Signal()
         with_rows = tile.valid & (tile.rank != 0)
         with m.If(with_rows):
@@ -192,17 +200,25 @@ class LinearEngine(wiring.Component):
             rows.rank.eq(tile.rank),
             row_jobs.w_data.eq(rows),
             row_jobs.w_en.eq(with_rows),
-            stager.job.valid.eq(row_jobs.r_rdy),
+            stager.job.valid.eq(row_jobs.r_rdy if span == 1 else row_jobs.r_rdy & (ahead != 2)),
             stager.job.p.eq(row_jobs.r_data),
             row_jobs.r_en.eq(stager.job.ready),
             parts.pending.eq(pending),
         ]
         has_rows = head.job.rank != 0
-        # h of so many rank indices is complete after the second tile only.
-        late = head.first & (head.job.rank > config.subtiles) & (finished < 2)
+        # h of so many rank indices is complete after the second tile only; a panel completes it.
+        late = head.first & (head.job.rank > config.subtiles) & (finished < 2) if span == 1 else 0
+        # Sums of a panel are read tile by tile. Rows of a further tile must not come before those of the last but one
+        # were read.
+        opens, closed = tile.valid, read
+        if span > 1:
+            opens, closed = tile.valid & (tile.tile == 0), read & head.job.closes
+            m.d.comb += [entry.job.tile.eq(tile.tile), entry.job.closes.eq(tile.closes)]
+            taken = stager.job.valid & stager.job.ready
+            m.d.sync += ahead.eq(ahead + taken - (read & has_rows))
         m.d.sync += [
-            pending.eq(pending + tile.valid - read),
-            finished.eq(finished + complete - read),
+            pending.eq(pending + opens - closed),
+            finished.eq(finished + complete - closed),
             staged.eq(staged + stager.done - (read & has_rows)),
         ]
         m.d.comb += [

@@ -1,6 +1,7 @@
 """Parameters of the linear engine, and of the engine on its stream."""
 
 from dataclasses import dataclass
+from math import gcd
 
 from ...shell.parameters import Resources, parameter
 from ..tiles import TileParameters
@@ -17,14 +18,16 @@ class LinearParameters(TileParameters):
     Parameters
     ----------
     columns : int
-        Columns of the array; a divisor of ``edge``. One more computes the adapter's product.
+        Columns of the array, an even number. One more computes the adapter's product. Where they do not divide
+        ``edge``, parts go across the borders of the :attr:`span` tiles of outputs of a panel.
     outputs : int
         Results that leave the array's sums a cycle; at most ``columns`` and a beat's words.
     dots : int
         As many of them a cycle if they have an adapter's part, for which each takes ``rank`` multipliers; at most
         ``outputs``.
     rank : int
-        Largest rank; even, at most ``2 * edge / columns`` so that h is complete after two tiles of outputs.
+        Largest rank; even, at most ``2 * edge / columns`` so that h is complete after two tiles of outputs, and after
+        one panel of several tiles.
     tokens : int
         Largest number of tokens.
     depth : int
@@ -33,9 +36,11 @@ class LinearParameters(TileParameters):
         Words of adapter memory a row: ``rank`` words a tile.
     groups : int
         Second-level scales of a weight tensor: one for 256 blocks.
+    ultra : int
+        1: operands are in ultra RAM, which has no smaller depth than 4,096.
     """
 
-    columns: int = parameter(8, 2, 8, known=True, mesh=True)
+    columns: int = parameter(8, 2, 16, known=True, mesh=True)
     outputs: int = parameter(4, 1, 8, power=True)
     dots: int = parameter(2, 1, 8, power=True, mesh=True)
     rank: int = parameter(8, 2, 64, known=True)
@@ -43,24 +48,39 @@ class LinearParameters(TileParameters):
     depth: int = parameter(2048, 16, 65536, power=True)
     lane_depth: int = parameter(1024, 16, 65536, power=True)
     groups: int = parameter(1024, 2, 4096, power=True)
+    ultra: int = parameter(0, 0, 1)
 
     def check(self) -> None:
         """Refuses values that do not go together."""
-        if self.edge % self.columns:
-            raise ValueError(f"columns={self.columns}: must be a divisor of edge={self.edge} from 2 to 8")
+        if self.columns % 2 or self.columns > self.edge:
+            raise ValueError(f"columns={self.columns}: must be even, 2 to {min(self.edge, 16)}")
         if self.outputs > min(self.columns, self.beat_words):
             raise ValueError(
                 f"outputs={self.outputs}: must be 1, 2, 4 or 8, at most {min(self.columns, self.beat_words)}"
             )
         if self.dots > self.outputs:
             raise ValueError(f"dots={self.dots}: must be 1, 2, 4 or 8, at most outputs={self.outputs}")
-        if self.rank % 2 or self.rank > 2 * self.subtiles:
-            raise ValueError(f"rank={self.rank}: must be even, 2 to {2 * self.subtiles}")
+        most = self.subtiles if self.span > 1 else 2 * self.subtiles
+        if self.rank % 2 or self.rank > most:
+            raise ValueError(f"rank={self.rank}: must be even, 2 to {most}")
+
+    @property
+    def span(self) -> int:
+        """Tiles of outputs of a panel, which whole parts fill: 1 where the columns divide a tile."""
+        return self.columns // gcd(self.columns, self.edge)
 
     @property
     def subtiles(self) -> int:
-        """Parts of a tile that the array holds at a time."""
-        return self.edge // self.columns
+        """Parts of a panel, each held by the array at a time; a power of two."""
+        return self.edge // gcd(self.columns, self.edge)
+
+    def parts(self, tiles: int) -> int:
+        """Parts of a panel of ``tiles`` tiles: the last of a product may have fewer than :attr:`span`."""
+        return -(-tiles * self.edge // self.columns)
+
+    def tile_cycles(self, tokens: int) -> int:
+        """Cycles of the array for a tile of weights, as a whole panel has them in the mean."""
+        return self.subtiles * max(tokens, self.columns) // self.span
 
     def resources(self) -> Resources:
         """Slices: one a PE, one a decoded weight of a row, and the adapter's.

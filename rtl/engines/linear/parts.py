@@ -12,6 +12,7 @@ from ...stream.product import narrow_product
 from .commands import LinearOperands
 from .core import RowCommand
 from .feet import SumTag
+from .panels import Panel
 from .weights.dequantize import Dequantizer
 from .weights.tile_buffer import TileBuffer
 
@@ -21,7 +22,8 @@ __all__ = ["OutputTile", "Sums", "PartSequencer"]
 def OutputTile(config):
     """Start of a tile of outputs.
 
-    Where its sums are, its adapter rows, how it will be read.
+    Where its sums are, its adapter rows, how it will be read. Of several in a panel also its number there, and whether
+    it is the last.
     """
     return data.StructLayout(
         {
@@ -35,6 +37,7 @@ def OutputTile(config):
             "dot_shift": 6,
             "shift": 6,
             "rows": 16,
+            **({"tile": range(config.span), "closes": 1} if config.span > 1 else {}),
         }
     )
 
@@ -42,7 +45,7 @@ def OutputTile(config):
 def Sums(config):
     """Description of a cycle's sums.
 
-    ``complete`` with the last of a tile of outputs.
+    ``complete`` with the last of a panel of outputs.
     """
     return data.StructLayout({"tag": SumTag(config), "complete": 1})
 
@@ -52,9 +55,10 @@ class PartSequencer(wiring.Component):
 
     It waits while there are no weights.
 
-    A part takes ``columns`` columns of a tile. Its weights are read from the tile buffer from its start on, a column a
-    cycle, and its operands enter the array right behind the first of them, a token a cycle. The next command is taken
-    when the last part has begun and its operands are judged 3 cycles later.
+    A part takes ``columns`` columns of a tile, or of two that follow each other in a panel (:mod:`.panels`); the tiles
+    of a panel that have the same inputs follow each other. Its weights are read from the tile buffer from its start on,
+    a column a cycle, and its operands enter the array right behind the first of them, a token a cycle. The next command
+    is taken when the last part has begun and its operands are judged 3 cycles later.
 
     An ``early`` command takes ``tokens`` of the words counted by ``counts`` for each tile of its first tile of outputs,
     which begins when there are so many, 2 cycles behind the last of them.
@@ -63,9 +67,9 @@ class PartSequencer(wiring.Component):
     -------
     command : stream of commands. error : code of one that was refused.
     counts : a word of operands, which an early command waits for, is written in the next cycle.
-    full : of the tile buffer. index, by_column, release : to it.
+    full, both : of the tile buffer. index, by_column, release : to it.
     reuse : rows of a further tile may be sent to the half that is being read: they arrive when it has been.
-    pending : tiles of outputs that have begun and were not read yet; at most 2.
+    pending : panels of outputs that have begun and were not read yet; at most 2.
     row : command of row 0. sums : in step with ``row``: what the operand's sums will be.
     tile : a tile of outputs begins.
     """
@@ -78,6 +82,7 @@ class PartSequencer(wiring.Component):
                 "error": Out(8),
                 "counts": In(1),
                 "full": In(1),
+                **({"both": In(1)} if config.span > 1 else {}),
                 "index": Out(range(config.edge)),
                 "by_column": Out(1),
                 "release": Out(1),
@@ -99,7 +104,7 @@ class PartSequencer(wiring.Component):
         The first words of a tile, if it is a dense one, are written so many cycles after `reuse` and a register that
         all reads, of the last two parts if they follow at once, come before.
         """
-        parts = 2 if config.subtiles > 1 else 1
+        parts = 2 if config.subtiles > 1 and config.span == 1 else 1
         return config.subtiles - parts, max(parts * config.columns - (Dequantizer.latency + 2), 0)
 
     def elaborate(self, platform):
@@ -116,7 +121,22 @@ class PartSequencer(wiring.Component):
         is_part, last_part, is_inner, last_inner, first_outer, last_outer, risk = self._places(
             m, args, judged, in_the_way, part, inner, outer
         )
-        m.d.comb += starts.eq(running & idle & (is_part | may))
+        panel = None
+        if config.span > 1:
+            panel = Panel.of(
+                m,
+                config,
+                args=args,
+                judged=judged,
+                part=part,
+                starts=starts,
+                last_part=last_part,
+                last_inner=last_inner,
+            )
+            m.d.comb += [last_part.eq(is_part & (part == panel.top)), last_outer.eq(panel.last)]
+            m.d.comb += starts.eq(running & idle & Mux(panel.crosses, self.both, is_part | may))
+        else:
+            m.d.comb += starts.eq(running & idle & (is_part | may))
         # The first tile of outputs ends with new words of h: those that the command before left in the same slot must
         # have been read.
         is_here = self._guard(m, args, starts & ~is_part & first_outer)
@@ -151,33 +171,28 @@ class PartSequencer(wiring.Component):
                         outer.eq(outer + 1),
                         x_tile.eq(args.x_base),
                         lane_tile.eq(args.a_base),
-                        row_tile.eq(row_tile + args.rank),
+                        *([row_tile.eq(row_tile + args.rank)] if panel is None else []),
                     ]
                     with m.If(last_outer):
                         m.d.sync += running.eq(0)
 
         # ---- columns of weights: one a cycle from the start of a part
         # The next command is taken while those of the last part are read.
-        reading, part_read, by_column, releasing = Signal(range(config.columns)), Signal.like(part), Signal(), Signal()
-        with m.If(starts):
-            m.d.sync += [reading.eq(1), part_read.eq(part), by_column.eq(args.by_column), releasing.eq(last_part)]
-        with m.Elif(reading != 0):
-            m.d.sync += reading.eq(reading + 1)
-        m.d.comb += [
-            self.index.eq(Cat(Mux(starts, 0, reading), Mux(starts, part, part_read))),
-            self.by_column.eq(Mux(starts, args.by_column, by_column)),
-            self.release.eq((reading == config.columns - 1) & releasing & ~starts),
-        ]
         early, wait = self.reuse_delay(config)
-        is_short = args.tokens <= config.columns
-        m.d.sync += self.reuse.eq(
-            (starts & ~is_short & last_part) | delay(m, starts & is_short & (part == early), wait, reset_less=False)
-        )
+        if panel is None:
+            self._columns(m, args, starts, part, last_part)
+            is_short = args.tokens <= config.columns
+            m.d.sync += self.reuse.eq(
+                (starts & ~is_short & last_part) | delay(m, starts & is_short & (part == early), wait, reset_less=False)
+            )
+        else:
+            self._columns_across(m, args, starts, panel)
+            m.d.sync += self.reuse.eq(delay(m, starts & panel.ends, wait, reset_less=False))
 
         # ---- operands: a token a cycle, with what their sums are
         bank, closing = Signal(), Signal()
         rank = Signal(8 + ceil_log2(config.subtiles))
-        m.d.comb += rank.eq(Cat(part, outer))
+        m.d.comb += rank.eq(Cat(part, outer if panel is None else ~first_outer))
         run = Signal(data.StructLayout({"sums": Sums(config), "x": 16, "swap": 1}))
         left = Signal(range(config.tokens + 1))
         tag = run.sums.tag
@@ -225,10 +240,16 @@ class PartSequencer(wiring.Component):
             self.row.x.eq(runs.x),
             self.sums.eq(runs.sums),
         ]
+        begins, last = ~is_part, last_outer
+        if panel is not None:
+            begins, last = ~is_part | panel.crosses, last_outer & panel.closes
+            m.d.comb += [self.tile.tile.eq(panel.begins), self.tile.closes.eq(panel.closes)]
+            with m.If(self.tile.valid):
+                m.d.sync += row_tile.eq(row_tile + args.rank)
         m.d.comb += [
-            self.tile.valid.eq(starts & ~is_part & ~is_inner),
+            self.tile.valid.eq(starts & begins & ~is_inner),
             self.tile.first.eq(first_outer),
-            self.tile.last.eq(last_outer),
+            self.tile.last.eq(last),
             self.tile.bank.eq(bank),
             self.tile.slot.eq(args.slot),
             self.tile.rank.eq(args.rank),
@@ -238,6 +259,40 @@ class PartSequencer(wiring.Component):
             self.tile.rows.eq(row_tile),
         ]
         return m
+
+    def _columns(self, m, args, starts, part, last_part):
+        """Reads a part's columns of one tile."""
+        config = self.config
+        reading, part_read, by_column, releasing = Signal(range(config.columns)), Signal.like(part), Signal(), Signal()
+        with m.If(starts):
+            m.d.sync += [reading.eq(1), part_read.eq(part), by_column.eq(args.by_column), releasing.eq(last_part)]
+        with m.Elif(reading != 0):
+            m.d.sync += reading.eq(reading + 1)
+        m.d.comb += [
+            self.index.eq(Cat(Mux(starts, 0, reading), Mux(starts, part, part_read))),
+            self.by_column.eq(Mux(starts, args.by_column, by_column)),
+            self.release.eq((reading == config.columns - 1) & releasing & ~starts),
+        ]
+
+    def _columns_across(self, m, args, starts, panel):
+        """Reads a part's columns of a tile and of the next.
+
+        Behind a panel's last tile, what is read has no use: neither its sums nor what they wrap to.
+        """
+        reading, column = Signal(range(self.config.columns)), Signal.like(self.index)
+        by_column, releasing = Signal(), Signal()
+        with m.If(starts):
+            m.d.sync += [reading.eq(1), by_column.eq(args.by_column), releasing.eq(panel.ends)]
+        with m.Elif(reading != 0):
+            m.d.sync += reading.eq(Mux(reading == self.config.columns - 1, 0, reading + 1))
+        with m.If(starts | (reading != 0)):
+            m.d.sync += column.eq(self.index + 1)
+        m.d.comb += [
+            self.index.eq(Mux(starts, panel.first, column)),
+            self.by_column.eq(Mux(starts, args.by_column, by_column)),
+            # The last column of a tile is no part's first.
+            self.release.eq((reading != 0) & releasing & column.all() & ~starts),
+        ]
 
     def _places(self, m, args, judged, in_the_way, part, inner, outer):
         """Registers that tell where the next part lies.
@@ -249,27 +304,28 @@ class PartSequencer(wiring.Component):
         is_part, last_part, is_inner, last_inner, first_outer, last_outer, risk = (
             Signal(name=name, reset_less=True) for name in names
         )
+        alone = config.span == 1  # a panel says the rest
         inner_top, outer_top = (Signal(8, name=name, reset_less=True) for name in ("inner_top", "outer_top"))
         m.d.sync += [
             inner_top.eq(args.inner - 1),
             outer_top.eq(args.outer - 1),
             is_part.eq(part != 0),
-            last_part.eq(part == config.subtiles - 1),
+            *([last_part.eq(part == config.subtiles - 1)] if alone else []),
             is_inner.eq(inner != 0),
             last_inner.eq(inner == inner_top),
             first_outer.eq(outer == 0),
-            last_outer.eq(outer == outer_top),
+            *([last_outer.eq(outer == outer_top)] if alone else []),
             risk.eq((inner == inner_top) & (outer == 0) & in_the_way),
         ]
         # The first part of a command may start at once.
         with m.If(judged):
             m.d.sync += [
                 is_part.eq(0),
-                last_part.eq(config.subtiles == 1),
+                *([last_part.eq(config.subtiles == 1)] if alone else []),
                 is_inner.eq(0),
                 last_inner.eq(args.inner == 1),
                 first_outer.eq(1),
-                last_outer.eq(args.outer == 1),
+                *([last_outer.eq(args.outer == 1)] if alone else []),
                 risk.eq((args.inner == 1) & in_the_way),
             ]
         return is_part, last_part, is_inner, last_inner, first_outer, last_outer, risk
@@ -332,7 +388,7 @@ class PartSequencer(wiring.Component):
             | (args.tokens == 0)
             | (args.tokens > config.tokens)
             | (args.rank > config.rank)
-            | (args.rank > args.outer * config.subtiles)
+            | ((args.rank > args.outer * config.subtiles) if config.span == 1 else 0)
             | (x_words > x_room)
             | outside
             | ((args.rank != 0) & ((a_words > a_room) | (b_words > b_room)))

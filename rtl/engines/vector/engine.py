@@ -71,6 +71,8 @@ class VectorEngine(wiring.Component):
         Largest row that ROPE turns, elements.
     depth : int
         Places for results of either kind; all but 3 are used.
+    gelu : bool
+        Whether there are tables of GELU beside those of SiLU.
 
     Members
     -------
@@ -88,7 +90,7 @@ class VectorEngine(wiring.Component):
     #: ``done``, and from the beat that tells of targets to ``done``.
     start, latency, finish, tell = 4, Lane.latency + 2, 10, 2
 
-    def __init__(self, *, lanes=8, tokens=64, features=2048, head=128, depth=64):
+    def __init__(self, *, lanes=8, tokens=64, features=2048, head=128, depth=64, gelu=False):
         for name, value, low, high in (
             ("lanes", lanes, 2, 16),
             ("tokens", tokens, 2, 4096),
@@ -99,6 +101,7 @@ class VectorEngine(wiring.Component):
             if not low <= value <= high or value & (value - 1):
                 raise ValueError(f"{name}={value}: must be a power of two from {low} to {high}")
         self.lanes, self.tokens, self.features, self.head, self.depth = lanes, tokens, features, head, depth
+        self.gelu = gelu
         beats = stream.Signature(MASTER.width * lanes)
         super().__init__(
             {

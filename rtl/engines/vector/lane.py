@@ -15,6 +15,7 @@ from ...formats.vector import (
     FINE,
     FINE_FROM,
     GATE_LIFT,
+    GATES,
     GUARD,
     LEVEL,
     LIFT,
@@ -28,7 +29,7 @@ from ...formats.weights.linear import WEIGHT
 from ...stream.delay import delay, registered
 from ...stream.product import NarrowProduct
 
-__all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "WHOLE", "TOP", "TABLE", "Other", "Scale", "Fold", "Factor", "Lane"]
+__all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "WHOLE", "TOP", "Other", "Scale", "Fold", "Factor", "Lane", "tables"]
 
 #: Bits of a term times an operand.
 PRODUCT = 2 * TERM.width
@@ -36,12 +37,12 @@ PRODUCT = 2 * TERM.width
 PIECE = SIGMOID.index
 BASE = 17
 SLOPE = signed(12)
-#: The tables: sigmoid, slope of SiLU, powers.
+#: The tables: sigmoid, slope of SiLU, powers, and where there is GELU, nothing and its two.
 _TABLES = (SIGMOID, SILU_SLOPE, EXP2)
-assert all(0 <= min(each.table[0]) and max(each.table[0]) < 1 << BASE for each in _TABLES)
-assert all(-1 << 11 <= min(each.table[1]) and max(each.table[1]) < 1 << 11 for each in _TABLES)
-assert len({each.rest for each in _TABLES}) == 1
-TABLE = [int(base) | (int(slope) & 0xFFF) << BASE for each in _TABLES for base, slope in zip(*each.table)]
+_MORE = (None, *GATES["gelu_tanh"])
+assert all(0 <= min(each.table[0]) and max(each.table[0]) < 1 << BASE for each in (*_TABLES, *_MORE[1:]))
+assert all(-1 << 11 <= min(each.table[1]) and max(each.table[1]) < 1 << 11 for each in (*_TABLES, *_MORE[1:]))
+assert len({each.rest for each in (*_TABLES, *_MORE[1:])}) == 1
 #: The whole part of an exponent, less a row's level, and one that is below all others.
 WHOLE = signed(LEVEL.width + 1 - EXPONENT_FRAC)
 #: What a whole part is subtracted from: by so much, and what it has of 2, is a power of two shifted right.
@@ -51,6 +52,15 @@ _LEAST = LIFT - GUARD + POWER_FRAC - PROBABILITY_FRAC
 _FINE = 2
 _COARSE = 0b111100
 assert _LEAST == 2 and FINE == 8 and FINE_FROM == 12
+
+
+def tables(gelu):
+    """Words of the tables, one behind the other; with ``gelu`` those of GELU too."""
+    words = []
+    for each in _TABLES + _MORE * gelu:
+        pieces = zip(*each.table) if each else [(0, 0)] * (1 << PIECE)
+        words += [int(base) | (int(slope) & 0xFFF) << BASE for base, slope in pieces]
+    return words
 
 
 class Other(IntEnum):

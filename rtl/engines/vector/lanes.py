@@ -10,7 +10,7 @@ from ...formats.weights.linear import MASTER, WEIGHT
 from ...hierarchy import place
 from ...stream.delay import delay
 from .actions import Stage
-from .lane import BASE, PIECE, PRODUCT, TABLE, Lane
+from .lane import BASE, PRODUCT, Lane, tables
 
 __all__ = ["LaneResults", "place_lanes"]
 
@@ -34,10 +34,11 @@ def place_lanes(m, platform, engine, command, kinds, beat, line, halves, known, 
     args, chosen, looks, word = command.args, line[Stage.CHOOSE], line[Stage.LOOK_UP], line[Stage.WORD]
     rope, power, root = kinds.rope, kinds.power, known.root
     words, clipped, sizes, exponents = [], [], [], []
+    pieces = tables(engine.gelu)
     for n in range(engine.lanes):
         lane = place(m, f"lane_{n}", Lane(), platform)
         if n % 2 == 0:
-            m.submodules[f"table_{n}"] = table = Memory(shape=BASE + 12, depth=3 << PIECE, init=TABLE)
+            m.submodules[f"table_{n}"] = table = Memory(shape=BASE + 12, depth=len(pieces), init=pieces)
         piece = table.read_port()
         own = engine.a.p.word_select(n, MASTER.width)[: TERM.width]
         turned = halves.own.word_select(n, TERM.width)
@@ -51,7 +52,7 @@ def place_lanes(m, platform, engine, command, kinds, beat, line, halves, known, 
             lane.weight.eq(known.weight.word_select(n, WEIGHT.width)),
             lane.gate.eq(args.gate),
             lane.wide.eq(beat.wide),
-            piece.addr.eq(Cat(lane.piece, looks.slope, power)),
+            piece.addr.eq(Cat(lane.piece, looks.slope, power, *([args.causal & ~power] if engine.gelu else []))),
             lane.base.eq(piece.data[:BASE]),
             lane.slope.eq(piece.data[BASE:]),
             lane.other.eq(chosen.other),

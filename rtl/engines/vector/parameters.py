@@ -22,11 +22,14 @@ class VectorParameters(TileParameters):
         Largest row of a norm; at least a beat's words twice.
     head : int
         Largest row that ROPE turns; at least a beat's words twice.
+    gelu : int
+        1: SWIGLU's activation may be GELU by tanh. Of two lanes, tables have twice the depth.
     """
 
     tokens: int = parameter(64, 2, 256, power=True, known=True)
     features: int = parameter(2048, 4, 2048, power=True)
     head: int = parameter(64, 4, 1024, power=True)
+    gelu: int = parameter(0, 0, 1)
 
     def check(self) -> None:
         """Refuses values that do not go together."""

@@ -39,6 +39,7 @@ class VectorUnit(wiring.Component):
                 features=config.features,
                 head=config.head,
                 depth=OperandQueue.depth,
+                gelu=bool(config.gelu),
             ),
             platform,
         )

@@ -20,6 +20,7 @@ __all__ = [
     "AXI4ReadSignature",
     "AXI4WriteSignature",
     "AXILiteSignature",
+    "check_bursts",
     "check_data_bits",
 ]
 
@@ -51,6 +52,14 @@ def check_data_bits(data_bits, allowed=(64, 128, 256)):
     """Refuses a bus width that the machine cannot be made for."""
     if data_bits not in allowed:
         raise ValueError(f"data_bits is {data_bits!r}, must be one of {', '.join(map(str, allowed))}")
+
+
+def check_bursts(outstanding, longest):
+    """Refuses numbers of bursts in flight, and of their beats, that no DMA is made for."""
+    if outstanding not in (1, 2, 4, 8, 16, 32, 64):
+        raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 64")
+    if longest not in (4, 8, 16):
+        raise ValueError(f"longest is {longest!r}, must be 4, 8 or 16")
 
 
 def _address_channel(prefix, addr_bits, id_bits):

@@ -11,7 +11,7 @@ from amaranth.utils import exact_log2
 from ...stream.queue import ShortQueue
 from ..registers.errors import Error
 from ..signature import EngineSignature, LoadBeat, LoadOperands
-from .axi import AXI4ReadSignature, Burst, check_data_bits
+from .axi import BURST_BEATS, AXI4ReadSignature, Burst, check_bursts, check_data_bits
 from .window import WindowCheck, absolute, advance, measure
 
 __all__ = ["ReadDMA", "FetchRequest", "FetchBeat"]
@@ -52,6 +52,8 @@ class ReadDMA(wiring.Component):
         Bursts in flight, a power of two.
     ports : :class:`int`
         Load ports of the machine.
+    longest : :class:`int`
+        Beats of a whole burst, in place of 16: 4, 8 or 16.
 
     Members
     -------
@@ -81,13 +83,13 @@ class ReadDMA(wiring.Component):
         A beat came over the bus.
     """
 
-    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=16, ports=8):
+    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=16, ports=8, longest=BURST_BEATS):
         check_data_bits(data_bits)
-        if outstanding not in (1, 2, 4, 8, 16, 32):
-            raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 32")
+        check_bursts(outstanding, longest)
         self.data_bits = data_bits
         self.outstanding = outstanding
         self.ports = ports
+        self.longest = longest
         #: Where a command's beats go.
         self._context = data.StructLayout({"to": ports + 1, "arg": 32})
         super().__init__(
@@ -119,6 +121,14 @@ class ReadDMA(wiring.Component):
     def _shift(self):
         """Bits of an address that count bytes in a beat."""
         return exact_log2(self.data_bits // 8)
+
+    @property
+    def _bits(self):
+        """Bits of an address that count beats in a burst."""
+        return exact_log2(self.longest)
+
+    def _advanced(self, offset):
+        return advance(offset, data_bits=self.data_bits, longest=self.longest)
 
     def elaborate(self, platform):
         m = Module()
@@ -152,7 +162,7 @@ class ReadDMA(wiring.Component):
         beats = Signal(24)
         known = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        last, final, room = measure(m, offset, beats, data_bits=self.data_bits)
+        last, final, room = measure(m, offset, beats, data_bits=self.data_bits, longest=self.longest)
 
         free = Signal()  # the address register can take another burst
         issue = Signal()  # ... and a burst of LOAD's goes there
@@ -194,7 +204,7 @@ class ReadDMA(wiring.Component):
             with m.State("BURST"):
                 m.d.comb += issue.eq(free & ~self.i_fetch.valid)
                 with m.If(issue):
-                    m.d.sync += [beats.eq(beats - room), offset.eq(advance(offset, data_bits=self.data_bits))]
+                    m.d.sync += [beats.eq(beats - room), offset.eq(self._advanced(offset))]
                     m.next = "MEASURE"
                     with m.If(final):
                         m.next = "IDLE"
@@ -249,7 +259,7 @@ class ReadDMA(wiring.Component):
             m.d.sync += [
                 axi.arvalid.eq(1),
                 axi.araddr.eq(absolute(self.base, where)),
-                axi.arlen.eq(Mux(self.i_fetch.valid, (self.i_fetch.payload.beats - 1)[:4], last)),
+                axi.arlen.eq(Mux(self.i_fetch.valid, (self.i_fetch.payload.beats - 1)[: self._bits], last)),
             ]
 
     def _receive(self, m, bursts):
@@ -290,8 +300,8 @@ class ReadDMA(wiring.Component):
         mine = Signal()
         bad = Signal()
         sends = Signal()
-        in_burst = Signal(4)
-        low = Signal(4)
+        in_burst = Signal(self._bits)
+        low = Signal(self._bits)
         took = Signal()  # a beat was taken in the cycle before
         denied = Signal()  # it was refused
         drop = Signal()  # ``abort``; a beat that leaves in its first cycle goes where nobody asks for it
@@ -320,7 +330,7 @@ class ReadDMA(wiring.Component):
             contexts.r_en.eq(sends & ~waits & now.last),
             # mutant idle-too-early: self.idle.eq(~self.axi.arvalid),
             self.idle.eq(~bursts.r_rdy & ~self.axi.arvalid),
-            low.eq(burst_o.offset[self._shift : self._shift + 4] + in_burst),
+            low.eq(burst_o.offset[self._shift : self._shift + self._bits] + in_burst),
             denied.eq(took & self.refuse),
             burst_stays.eq(waits & ends_burst),
             command_stays.eq(waits & spare.last),
@@ -329,7 +339,11 @@ class ReadDMA(wiring.Component):
             m.d.sync += in_burst.eq(Mux(head.last, 0, in_burst + 1))
         # Whether or not it stays: what says so is late. So ``place`` is that of the last beat that ``o`` took.
         with m.If(~waits):
-            m.d.sync += [spare.eq(now), ends_burst.eq(head.last), place.eq(Cat(low, burst_o.offset[self._shift + 4 :]))]
+            m.d.sync += [
+                spare.eq(now),
+                ends_burst.eq(head.last),
+                place.eq(Cat(low, burst_o.offset[self._shift + self._bits :])),
+            ]
         m.d.sync += waits.eq(self.o.valid & ~self.o.ready & ~self.abort)
         return SimpleNamespace(
             mine=mine & ~waits,
@@ -373,7 +387,7 @@ class ReadDMA(wiring.Component):
         # Code and place follow what is there until something fails, so that what says so need not reach all of them.
         turned_down = Signal()
         m.d.comb += turned_down.eq(command.fsm.ongoing("REFUSE") & ~contexts.r_rdy & ~waits)
-        here = Cat(Const(0, shift), beat.low, burst_o.offset[shift + 4 :])
+        here = Cat(Const(0, shift), beat.low, burst_o.offset[shift + self._bits :])
         answered = Mux(beat.resp[0], Error.READ_DECERR, Error.READ_SLVERR)
         with m.If(~failed):
             m.d.sync += [

@@ -62,21 +62,21 @@ class WindowCheck(wiring.Component):
         return m
 
 
-def burst_beats(offset, beats, *, data_bits):
+def burst_beats(offset, beats, *, data_bits, longest=BURST_BEATS):
     """``(length, final, room)`` of the burst at ``offset``.
 
-    ``beats`` remain in the transfer.
+    ``beats`` remain in the transfer; ``longest``, a power of two, are those of a whole burst.
 
     A burst ends at the next multiple of a whole burst (``room``) or with the transfer (``final``). Bursts
     that end on multiples of their longest length cross no 4 KB boundary, and only a transfer's first and last
     are short.
     """
-    assert BOUNDARY % (BURST_BEATS * data_bits // 8) == 0
-    shift = exact_log2(data_bits // 8)
-    room = (Const(BURST_BEATS, 5) - offset[shift : shift + 4])[:5]
+    assert BOUNDARY % (longest * data_bits // 8) == 0
+    shift, bits = exact_log2(data_bits // 8), exact_log2(longest)
+    room = (Const(longest, bits + 1) - offset[shift : shift + bits])[: bits + 1]
     # Apart from the subtraction of what remains, to keep the logic shallow.
-    final = ~beats[5:].any() & (beats[:5] <= room)
-    return Mux(final, beats[:5], room), final, room
+    final = ~beats[bits + 1 :].any() & (beats[: bits + 1] <= room)
+    return Mux(final, beats[: bits + 1], room), final, room
 
 
 def absolute(base, offset):
@@ -85,25 +85,25 @@ def absolute(base, offset):
     return Cat(offset[:low], (base[low:] + offset[low:])[: len(base) - low])
 
 
-def measure(m, offset, beats, *, data_bits):
+def measure(m, offset, beats, *, data_bits, longest=BURST_BEATS):
     """``(last, final, room)`` of a burst, in registers.
 
     As :func:`burst_beats`, but ``last`` is the length less one, as buses and queues have it. The result is a cycle
     behind ``offset`` and ``beats``.
     """
-    _, final, room = burst_beats(offset, beats, data_bits=data_bits)
-    shift = exact_log2(data_bits // 8)
-    registers = Signal(4, name="last"), Signal(name="final"), Signal(5, name="room")
+    _, final, room = burst_beats(offset, beats, data_bits=data_bits, longest=longest)
+    shift, bits = exact_log2(data_bits // 8), exact_log2(longest)
+    registers = Signal(bits, name="last"), Signal(name="final"), Signal(bits + 1, name="room")
     # A beat less than ``room`` is no subtraction.
-    last = Mux(final, (beats[:5] - 1)[:4], ~offset[shift : shift + 4])
+    last = Mux(final, (beats[: bits + 1] - 1)[:bits], ~offset[shift : shift + bits])
     m.d.sync += [register.eq(value) for register, value in zip(registers, (last, final, room))]
     return registers
 
 
-def advance(offset, *, data_bits):
+def advance(offset, *, data_bits, longest=BURST_BEATS):
     """``offset`` after a burst that was not a transfer's last.
 
     It is the next multiple of a whole burst.
     """
-    low = exact_log2(data_bits // 8) + 4
+    low = exact_log2(data_bits // 8) + exact_log2(longest)
     return Cat(Const(0, low), (offset[low:] + 1)[: 32 - low])

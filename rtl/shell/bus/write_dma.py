@@ -10,13 +10,11 @@ from amaranth.utils import exact_log2
 from ...stream.queue import PlainQueue, stepped
 from ..registers.errors import Error
 from ..signature import EngineSignature, StoreOperands, store_request
-from .axi import BURST_BEATS, AXI4WriteSignature, Burst, check_data_bits
+from .axi import BURST_BEATS, AXI4WriteSignature, Burst, check_bursts, check_data_bits
 from .window import WindowCheck, absolute, advance, measure
 
 __all__ = ["WriteDMA"]
 
-#: Beats in the buffer: a burst that leaves and one that comes.
-_DEPTH = 2 * BURST_BEATS
 #: A burst that awaits its response: whether it ends its command, and its first byte in the window.
 _BURST = data.StructLayout({"last": 1, "offset": 32})
 
@@ -48,6 +46,8 @@ class WriteDMA(wiring.Component):
         Bursts in flight, a power of two.
     forwards : :class:`int`
         1: the operands from ``to_arg`` on count.
+    longest : :class:`int`
+        Beats of a whole burst, in place of 16: 4, 8 or 16.
 
     Members
     -------
@@ -75,13 +75,13 @@ class WriteDMA(wiring.Component):
         A beat went over the bus.
     """
 
-    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=16, forwards=0):
+    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=16, forwards=0, longest=BURST_BEATS):
         check_data_bits(data_bits)
-        if outstanding not in (1, 2, 4, 8, 16, 32):
-            raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 32")
+        check_bursts(outstanding, longest)
         self.data_bits = data_bits
         self.outstanding = outstanding
         self.forwards = forwards
+        self.longest = longest
         super().__init__(
             {
                 "port": In(EngineSignature()),
@@ -109,13 +109,18 @@ class WriteDMA(wiring.Component):
         longest = max(min(first, beats), min(max(beats - first, 0), BURST_BEATS))
         return 6 + latency + beats + longest
 
+    @property
+    def _depth(self):
+        """Beats in the buffer: a burst that leaves and one that comes."""
+        return 2 * self.longest
+
     def elaborate(self, platform):
         m = Module()
         empty = self.abort & self.idle
         # What comes crosses the chip; a burst takes it two cycles later at the soonest.
-        m.submodules.beats = fifo = ResetInserter(empty)(PlainQueue(width=self.data_bits, depth=_DEPTH, late=True))
+        m.submodules.beats = fifo = ResetInserter(empty)(PlainQueue(width=self.data_bits, depth=self._depth, late=True))
         m.submodules.bursts = bursts = PlainQueue(width=_BURST.size, depth=self.outstanding)  # await a response
-        m.submodules.lengths = lengths = PlainQueue(width=4, depth=4)  # await their data
+        m.submodules.lengths = lengths = PlainQueue(width=exact_log2(self.longest), depth=4)  # await their data
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
         command = self._command(m, check)
@@ -137,7 +142,7 @@ class WriteDMA(wiring.Component):
         beats = Signal(24)
         known = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        last, final, room = measure(m, offset, beats, data_bits=self.data_bits)
+        last, final, room = measure(m, offset, beats, data_bits=self.data_bits, longest=self.longest)
         refuse, misaligned, outside = self.refuse, check.misaligned, check.outside
         only = Signal(name="only") if self.forwards else None
         if self.forwards:
@@ -179,7 +184,7 @@ class WriteDMA(wiring.Component):
         Counts the beats that are in the buffer and in no burst yet.
         """
         last, only = command.last, command.only
-        loose = Signal(range(_DEPTH + 1))
+        loose = Signal(range(self._depth + 1))
         issue = Signal()
         come = Signal()
         m.d.comb += come.eq(self.i.valid & self.i.ready)
@@ -252,7 +257,8 @@ class WriteDMA(wiring.Component):
                 )
                 with m.If(buffer.issue):
                     m.next = "MEASURE"
-                    m.d.sync += [beats.eq(beats - command.room), offset.eq(advance(offset, data_bits=self.data_bits))]
+                    after = advance(offset, data_bits=self.data_bits, longest=self.longest)
+                    m.d.sync += [beats.eq(beats - command.room), offset.eq(after)]
                     with m.If(command.final):
                         m.next = "IDLE"
                 with m.If(self.abort):
@@ -304,7 +310,7 @@ class WriteDMA(wiring.Component):
     def _send(self, m, fifo, bursts, lengths):
         """Sends the data of the bursts that were issued, in order."""
         axi = self.axi
-        sent = Signal(4)
+        sent = Signal(exact_log2(self.longest))
         ending = Signal()
         move = Signal()
         m.d.comb += [

@@ -3,6 +3,7 @@
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from ...stream.queue import PlainQueue
 from ..bus.axi import BURST_BEATS
@@ -20,6 +21,8 @@ class Fetch(wiring.Component):
     ----------
     data_bits : :class:`int`
         Bus width: 64, 128 or 256.
+    longest : :class:`int`
+        Beats of a whole burst.
 
     Members
     -------
@@ -37,8 +40,9 @@ class Fetch(wiring.Component):
         Offset of the beat on ``o``.
     """
 
-    def __init__(self, *, data_bits):
+    def __init__(self, *, data_bits, longest=BURST_BEATS):
         self.data_bits = data_bits
+        self.longest = longest
         super().__init__(
             {
                 "fresh": In(1),
@@ -54,7 +58,7 @@ class Fetch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        depth = 2 * BURST_BEATS
+        depth = 2 * self.longest
         parts = COMMAND_BYTES * 8 // self.data_bits
         fetched = ResetInserter(self.fresh)(PlainQueue(width=self.data_bits + 2, depth=depth))
         m.submodules.fetched = fetched
@@ -62,8 +66,10 @@ class Fetch(wiring.Component):
         left = Signal(26)
         credit = Signal(range(depth + 1))
         # Of the next burst; a cycle behind ``next_offset`` and ``left``, which a plan leaves alone for two.
-        length, final, room, some = Signal(5), Signal(), Signal(5), Signal()
-        for register, value in zip((length, final, room), burst_beats(next_offset, left, data_bits=self.data_bits)):
+        bits = exact_log2(self.longest) + 1
+        length, final, room, some = Signal(bits), Signal(), Signal(bits), Signal()
+        burst = {"data_bits": self.data_bits, "longest": self.longest}
+        for register, value in zip((length, final, room), burst_beats(next_offset, left, **burst)):
             m.d.sync += register.eq(value)
         m.d.sync += some.eq(left.any())
         pop = Signal()
@@ -71,8 +77,8 @@ class Fetch(wiring.Component):
         wanted = Signal()
         m.d.comb += [
             pop.eq(self.o.valid & self.o.ready),
-            # mutant room-for-one-less: plan.eq(self.run & ~wanted & some & (credit >= BURST_BEATS - 1)),
-            plan.eq(self.run & ~wanted & some & (credit >= BURST_BEATS)),
+            # mutant room-for-one-less: plan.eq(self.run & ~wanted & some & (credit >= self.longest - 1)),
+            plan.eq(self.run & ~wanted & some & (credit >= self.longest)),
             self.o_fetch.valid.eq(wanted),
             self.i_fetch.ready.eq(1),
             fetched.w_en.eq(self.i_fetch.valid),
@@ -93,7 +99,7 @@ class Fetch(wiring.Component):
                 wanted.eq(1),
                 self.o_fetch.payload.offset.eq(next_offset),
                 self.o_fetch.payload.beats.eq(length),
-                next_offset.eq(advance(next_offset, data_bits=self.data_bits)),
+                next_offset.eq(advance(next_offset, **burst)),
                 # mutant never-final: left.eq(left - room),
                 left.eq(Mux(final, 0, left - room)),
             ]

@@ -4,7 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..bus.axi import check_data_bits
+from ..bus.axi import BURST_BEATS, check_data_bits
 from ..bus.read_dma import FetchBeat, FetchRequest
 from ..faults import Faults
 from ..signature import EngineSignature, Trace
@@ -53,6 +53,8 @@ class Sequencer(wiring.Component):
         Without them YIELD is unknown and everything called ``request`` idle.
     forwards : :class:`int`
         1: STORE has the operands of forwards.
+    longest : :class:`int`
+        Beats of a whole burst.
 
     Members
     -------
@@ -98,13 +100,15 @@ class Sequencer(wiring.Component):
         Starts and ends of commands, 1 cycle late.
     """
 
-    def __init__(self, engines, *, data_bits=128, slots=16384, depth=16, requests=False, forwards=0):
+    def __init__(
+        self, engines, *, data_bits=128, slots=16384, depth=16, requests=False, forwards=0, longest=BURST_BEATS
+    ):
         check_data_bits(data_bits)
         self.engines = engines
         self.data_bits = data_bits
         self.requests = requests
         self._scheduler = Scheduler(engines, depth=depth, forwards=forwards)
-        self._fetch = Fetch(data_bits=data_bits)
+        self._fetch = Fetch(data_bits=data_bits, longest=longest)
         self._dispatch = Dispatch(data_bits=data_bits, slots=slots, requests=requests, engines=len(engines))
         self._watch = Watch()
         self._faults = Faults(engines)

@@ -12,6 +12,10 @@
 //
 // Bursts of more than LONGEST beats are not allowed.
 //
+// PORTS of them share the memory, each with its own bursts, stalls, reads in flight and order. With several a burst's
+// port is given by its address: stripes of LONGEST beats go round; another is not allowed. `spread` makes the latency of
+// each burst longer by 0 to `spread` cycles, at random.
+//
 // The host port reads and writes a beat a cycle beside the bus. For speed a Verilator harness may rather touch the
 // array `memory` (public_flat_rw), word i of which is the beat at address i * DATA_BITS / 8 + BASE.
 module axi_memory #(
@@ -21,7 +25,8 @@ module axi_memory #(
     parameter int BYTES = 1 << 24,
     parameter logic [63:0] BASE = 0,
     parameter int OUTSTANDING = 64,
-    parameter int LONGEST = 16
+    parameter int LONGEST = 16,
+    parameter int PORTS = 1
 ) (
     input  logic clk,
     input  logic rst,
@@ -30,6 +35,7 @@ module axi_memory #(
     input  logic [15:0] write_latency,
     input  logic [7:0] port_reads,
     input  logic [7:0] stall,
+    input  logic [15:0] spread,
     input  logic [31:0] seed,
     input  logic fail_enable,
     input  logic [63:0] fail_address,
@@ -40,36 +46,36 @@ module axi_memory #(
     input  logic [DATA_BITS-1:0] host_wdata,
     output logic [DATA_BITS-1:0] host_rdata,
 
-    input  logic [ID_BITS-1:0] awid,
-    input  logic [ADDR_BITS-1:0] awaddr,
-    input  logic [7:0] awlen,
-    input  logic [2:0] awsize,
-    input  logic [1:0] awburst,
-    input  logic awvalid,
-    output logic awready,
-    input  logic [DATA_BITS-1:0] wdata,
-    input  logic [DATA_BITS/8-1:0] wstrb,
-    input  logic wlast,
-    input  logic wvalid,
-    output logic wready,
-    output logic [ID_BITS-1:0] bid,
-    output logic [1:0] bresp,
-    output logic bvalid,
-    input  logic bready,
+    input  logic [PORTS-1:0][ID_BITS-1:0] awid,
+    input  logic [PORTS-1:0][ADDR_BITS-1:0] awaddr,
+    input  logic [PORTS-1:0][7:0] awlen,
+    input  logic [PORTS-1:0][2:0] awsize,
+    input  logic [PORTS-1:0][1:0] awburst,
+    input  logic [PORTS-1:0] awvalid,
+    output logic [PORTS-1:0] awready,
+    input  logic [PORTS-1:0][DATA_BITS-1:0] wdata,
+    input  logic [PORTS-1:0][DATA_BITS/8-1:0] wstrb,
+    input  logic [PORTS-1:0] wlast,
+    input  logic [PORTS-1:0] wvalid,
+    output logic [PORTS-1:0] wready,
+    output logic [PORTS-1:0][ID_BITS-1:0] bid,
+    output logic [PORTS-1:0][1:0] bresp,
+    output logic [PORTS-1:0] bvalid,
+    input  logic [PORTS-1:0] bready,
 
-    input  logic [ID_BITS-1:0] arid,
-    input  logic [ADDR_BITS-1:0] araddr,
-    input  logic [7:0] arlen,
-    input  logic [2:0] arsize,
-    input  logic [1:0] arburst,
-    input  logic arvalid,
-    output logic arready,
-    output logic [ID_BITS-1:0] rid,
-    output logic [DATA_BITS-1:0] rdata,
-    output logic [1:0] rresp,
-    output logic rlast,
-    output logic rvalid,
-    input  logic rready,
+    input  logic [PORTS-1:0][ID_BITS-1:0] arid,
+    input  logic [PORTS-1:0][ADDR_BITS-1:0] araddr,
+    input  logic [PORTS-1:0][7:0] arlen,
+    input  logic [PORTS-1:0][2:0] arsize,
+    input  logic [PORTS-1:0][1:0] arburst,
+    input  logic [PORTS-1:0] arvalid,
+    output logic [PORTS-1:0] arready,
+    output logic [PORTS-1:0][ID_BITS-1:0] rid,
+    output logic [PORTS-1:0][DATA_BITS-1:0] rdata,
+    output logic [PORTS-1:0][1:0] rresp,
+    output logic [PORTS-1:0] rlast,
+    output logic [PORTS-1:0] rvalid,
+    input  logic [PORTS-1:0] rready,
 
     // 1 after an access that this memory, or AXI4, does not allow; see the assertions' messages.
     output logic protocol_error
@@ -82,8 +88,8 @@ module axi_memory #(
     logic [DATA_BITS-1:0] memory [BYTES / STEP] /* verilator public_flat_rw */;
 
     logic [63:0] now;
-    logic [31:0] lfsr [5];
-    logic [4:0] stalls;
+    logic [31:0] lfsr [PORTS][5];
+    logic [4:0] stalls [PORTS];
 
     function automatic logic [31:0] step(input logic [31:0] x);
         // xorshift32
@@ -94,10 +100,11 @@ module axi_memory #(
     endfunction
 
     always_ff @(posedge clk) begin
-        for (int i = 0; i < 5; i++) begin
-            lfsr[i] <= rst ? ((seed ^ (32'h9E3779B9 * 32'(i + 1))) | 32'd1) : step(lfsr[i]);
-            stalls[i] <= lfsr[i][15:8] < stall;
-        end
+        for (int p = 0; p < PORTS; p++)
+            for (int i = 0; i < 5; i++) begin
+                lfsr[p][i] <= rst ? ((seed ^ (32'h9E3779B9 * 32'(5 * p + i + 1))) | 32'd1) : step(lfsr[p][i]);
+                stalls[p][i] <= lfsr[p][i][15:8] < stall;
+            end
         now <= rst ? 64'd0 : now + 64'd1;
     end
 
@@ -110,146 +117,169 @@ module axi_memory #(
         return outside(address) ? 2'd3 : 2'd0;
     endfunction
 
-    // ---- reads
-    logic [63:0] ar_address [OUTSTANDING];
-    logic [7:0] ar_len [OUTSTANDING];
-    logic [ID_BITS-1:0] ar_id [OUTSTANDING];
-    logic [63:0] ar_time [OUTSTANDING];
-    logic [SLOTS:0] ar_w, ar_r;
-    logic [7:0] r_beat;
-    wire [SLOTS-1:0] ar_i = ar_r[SLOTS-1:0];
-    wire [63:0] r_address = ar_address[ar_i] + (64'(r_beat) << SHIFT);
-    wire r_due = ar_w != ar_r && now >= ar_time[ar_i] && !stalls[1];
-    wire r_go = r_due && (!rvalid || rready);
-    logic [7:0] flying;
-    wire [7:0] flies = flying + 8'(arvalid && arready) - 8'(rvalid && rready && rlast);
+    function automatic logic [63:0] later(input logic [31:0] x);
+        return 64'((32'(x[31:16]) * (32'(spread) + 32'd1)) >> 16);
+    endfunction
 
-    always_ff @(posedge clk) begin
-        if (rst) begin
-            arready <= 1'b0;
-            ar_w <= '0;
-            ar_r <= '0;
-            r_beat <= '0;
-            rvalid <= 1'b0;
-            flying <= '0;
-        end else begin
-            flying <= flies;
-            arready <= (SLOTS+1)'(ar_w - ar_r) < (SLOTS+1)'(OUTSTANDING - 2) && !stalls[0]
-                && (port_reads == 0 || flies < port_reads);
-            if (arvalid && arready) begin
-                ar_address[ar_w[SLOTS-1:0]] <= 64'(araddr);
-                ar_len[ar_w[SLOTS-1:0]] <= arlen;
-                ar_id[ar_w[SLOTS-1:0]] <= arid;
-                ar_time[ar_w[SLOTS-1:0]] <= now + 64'(read_latency);
-                ar_w <= ar_w + 1'b1;
-            end
-            if (rready) rvalid <= 1'b0;
-            if (r_go) begin
-                rvalid <= 1'b1;
-                rid <= ar_id[ar_i];
-                rresp <= answer(r_address);
-                rdata <= outside(r_address) ? '0 : memory[32'((r_address - BASE) >> SHIFT)];
-                rlast <= r_beat == ar_len[ar_i];
-                r_beat <= r_beat == ar_len[ar_i] ? 8'd0 : r_beat + 8'd1;
-                if (r_beat == ar_len[ar_i]) ar_r <= ar_r + 1'b1;
+    // ---- reads
+    logic [63:0] ar_address [PORTS][OUTSTANDING];
+    logic [7:0] ar_len [PORTS][OUTSTANDING];
+    logic [ID_BITS-1:0] ar_id [PORTS][OUTSTANDING];
+    logic [63:0] ar_time [PORTS][OUTSTANDING];
+    logic [SLOTS:0] ar_w [PORTS], ar_r [PORTS];
+    logic [7:0] r_beat [PORTS];
+    logic [7:0] flying [PORTS];
+
+    for (genvar p = 0; p < PORTS; p++) begin : reads
+        wire [SLOTS-1:0] ar_i = ar_r[p][SLOTS-1:0];
+        wire [63:0] r_address = ar_address[p][ar_i] + (64'(r_beat[p]) << SHIFT);
+        wire r_due = ar_w[p] != ar_r[p] && now >= ar_time[p][ar_i] && !stalls[p][1];
+        wire r_go = r_due && (!rvalid[p] || rready[p]);
+        wire [7:0] flies = flying[p] + 8'(arvalid[p] && arready[p]) - 8'(rvalid[p] && rready[p] && rlast[p]);
+
+        always_ff @(posedge clk) begin
+            if (rst) begin
+                arready[p] <= 1'b0;
+                ar_w[p] <= '0;
+                ar_r[p] <= '0;
+                r_beat[p] <= '0;
+                rvalid[p] <= 1'b0;
+                flying[p] <= '0;
+            end else begin
+                flying[p] <= flies;
+                arready[p] <= (SLOTS+1)'(ar_w[p] - ar_r[p]) < (SLOTS+1)'(OUTSTANDING - 2) && !stalls[p][0]
+                    && (port_reads == 0 || flies < port_reads);
+                if (arvalid[p] && arready[p]) begin
+                    ar_address[p][ar_w[p][SLOTS-1:0]] <= 64'(araddr[p]);
+                    ar_len[p][ar_w[p][SLOTS-1:0]] <= arlen[p];
+                    ar_id[p][ar_w[p][SLOTS-1:0]] <= arid[p];
+                    ar_time[p][ar_w[p][SLOTS-1:0]] <= now + 64'(read_latency) + later(lfsr[p][0]);
+                    ar_w[p] <= ar_w[p] + 1'b1;
+                end
+                if (rready[p]) rvalid[p] <= 1'b0;
+                if (r_go) begin
+                    rvalid[p] <= 1'b1;
+                    rid[p] <= ar_id[p][ar_i];
+                    rresp[p] <= answer(r_address);
+                    rdata[p] <= outside(r_address) ? '0 : memory[32'((r_address - BASE) >> SHIFT)];
+                    rlast[p] <= r_beat[p] == ar_len[p][ar_i];
+                    r_beat[p] <= r_beat[p] == ar_len[p][ar_i] ? 8'd0 : r_beat[p] + 8'd1;
+                    if (r_beat[p] == ar_len[p][ar_i]) ar_r[p] <= ar_r[p] + 1'b1;
+                end
             end
         end
     end
 
     // ---- writes: data waits for its address
-    logic [63:0] aw_address [OUTSTANDING];
-    logic [7:0] aw_len [OUTSTANDING];
-    logic [ID_BITS-1:0] aw_id [OUTSTANDING];
-    logic [SLOTS:0] aw_w, aw_r;
-    logic [7:0] w_beat;
-    logic [1:0] w_resp;
-    wire [SLOTS-1:0] aw_i = aw_r[SLOTS-1:0];
-    wire [63:0] w_address = aw_address[aw_i] + (64'(w_beat) << SHIFT);
-    wire [1:0] w_answer = answer(w_address);
-
-    logic [1:0] b_resp [OUTSTANDING];
-    logic [ID_BITS-1:0] b_id [OUTSTANDING];
-    logic [63:0] b_time [OUTSTANDING];
-    logic [SLOTS:0] b_w, b_r;
-    wire [SLOTS-1:0] b_i = b_r[SLOTS-1:0];
-
-    assign wready = aw_w != aw_r && !stalls[3] && (SLOTS+1)'(b_w - b_r) < (SLOTS+1)'(OUTSTANDING - 2);
+    logic [63:0] aw_address [PORTS][OUTSTANDING];
+    logic [7:0] aw_len [PORTS][OUTSTANDING];
+    logic [ID_BITS-1:0] aw_id [PORTS][OUTSTANDING];
+    logic [SLOTS:0] aw_w [PORTS], aw_r [PORTS];
+    logic [7:0] w_beat [PORTS];
+    logic [1:0] w_resp [PORTS];
+    logic [1:0] b_resp [PORTS][OUTSTANDING];
+    logic [ID_BITS-1:0] b_id [PORTS][OUTSTANDING];
+    logic [63:0] b_time [PORTS][OUTSTANDING];
+    logic [SLOTS:0] b_w [PORTS], b_r [PORTS];
 
     always_ff @(posedge clk) begin
         if (host_we) memory[host_word] <= host_wdata;
         host_rdata <= memory[host_word];
-        if (rst) begin
-            awready <= 1'b0;
-            aw_w <= '0;
-            aw_r <= '0;
-            b_w <= '0;
-            b_r <= '0;
-            w_beat <= '0;
-            w_resp <= '0;
-            bvalid <= 1'b0;
-        end else begin
-            awready <= (SLOTS+1)'(aw_w - aw_r) < (SLOTS+1)'(OUTSTANDING - 2) && !stalls[2];
-            if (awvalid && awready) begin
-                aw_address[aw_w[SLOTS-1:0]] <= 64'(awaddr);
-                aw_len[aw_w[SLOTS-1:0]] <= awlen;
-                aw_id[aw_w[SLOTS-1:0]] <= awid;
-                aw_w <= aw_w + 1'b1;
-            end
-            if (wvalid && wready) begin
-                if (w_answer == 2'd0)
-                    for (int i = 0; i < STEP; i++)
-                        if (wstrb[i]) memory[32'((w_address - BASE) >> SHIFT)][8*i +: 8] <= wdata[8*i +: 8];
-                w_beat <= wlast ? 8'd0 : w_beat + 8'd1;
-                w_resp <= wlast ? 2'd0 : (w_resp | w_answer);
-                if (wlast) begin
-                    b_resp[b_w[SLOTS-1:0]] <= w_resp | w_answer;
-                    b_id[b_w[SLOTS-1:0]] <= aw_id[aw_i];
-                    b_time[b_w[SLOTS-1:0]] <= now + 64'(write_latency);
-                    b_w <= b_w + 1'b1;
-                    aw_r <= aw_r + 1'b1;
+    end
+
+    for (genvar p = 0; p < PORTS; p++) begin : writes
+        wire [SLOTS-1:0] aw_i = aw_r[p][SLOTS-1:0];
+        wire [63:0] w_address = aw_address[p][aw_i] + (64'(w_beat[p]) << SHIFT);
+        wire [1:0] w_answer = answer(w_address);
+        wire w_last = w_beat[p] == aw_len[p][aw_i];
+        wire [SLOTS-1:0] b_i = b_r[p][SLOTS-1:0];
+
+        assign wready[p] = aw_w[p] != aw_r[p] && !stalls[p][3]
+            && (SLOTS+1)'(b_w[p] - b_r[p]) < (SLOTS+1)'(OUTSTANDING - 2);
+
+        always_ff @(posedge clk) begin
+            if (rst) begin
+                awready[p] <= 1'b0;
+                aw_w[p] <= '0;
+                aw_r[p] <= '0;
+                b_w[p] <= '0;
+                b_r[p] <= '0;
+                w_beat[p] <= '0;
+                w_resp[p] <= '0;
+                bvalid[p] <= 1'b0;
+            end else begin
+                awready[p] <= (SLOTS+1)'(aw_w[p] - aw_r[p]) < (SLOTS+1)'(OUTSTANDING - 2) && !stalls[p][2];
+                if (awvalid[p] && awready[p]) begin
+                    aw_address[p][aw_w[p][SLOTS-1:0]] <= 64'(awaddr[p]);
+                    aw_len[p][aw_w[p][SLOTS-1:0]] <= awlen[p];
+                    aw_id[p][aw_w[p][SLOTS-1:0]] <= awid[p];
+                    aw_w[p] <= aw_w[p] + 1'b1;
                 end
-            end
-            if (bready) bvalid <= 1'b0;
-            if (b_w != b_r && now >= b_time[b_i] && !stalls[4] && (!bvalid || bready)) begin
-                bvalid <= 1'b1;
-                bresp <= b_resp[b_i];
-                bid <= b_id[b_i];
-                b_r <= b_r + 1'b1;
+                if (wvalid[p] && wready[p]) begin
+                    if (w_answer == 2'd0)
+                        for (int i = 0; i < STEP; i++)
+                            if (wstrb[p][i])
+                                memory[32'((w_address - BASE) >> SHIFT)][8*i +: 8] <= wdata[p][8*i +: 8];
+                    w_beat[p] <= wlast[p] ? 8'd0 : w_beat[p] + 8'd1;
+                    w_resp[p] <= wlast[p] ? 2'd0 : (w_resp[p] | w_answer);
+                    if (wlast[p]) begin
+                        b_resp[p][b_w[p][SLOTS-1:0]] <= w_resp[p] | w_answer;
+                        b_id[p][b_w[p][SLOTS-1:0]] <= aw_id[p][aw_i];
+                        b_time[p][b_w[p][SLOTS-1:0]] <= now + 64'(write_latency) + later(lfsr[p][2]);
+                        b_w[p] <= b_w[p] + 1'b1;
+                        aw_r[p] <= aw_r[p] + 1'b1;
+                    end
+                end
+                if (bready[p]) bvalid[p] <= 1'b0;
+                if (b_w[p] != b_r[p] && now >= b_time[p][b_i] && !stalls[p][4] && (!bvalid[p] || bready[p])) begin
+                    bvalid[p] <= 1'b1;
+                    bresp[p] <= b_resp[p][b_i];
+                    bid[p] <= b_id[p][b_i];
+                    b_r[p] <= b_r[p] + 1'b1;
+                end
             end
         end
     end
 
     // ---- what AXI4 and a Zynq UltraScale+ port demand of the manager
-    function automatic logic illegal(input logic [ADDR_BITS-1:0] address, input logic [7:0] len, input logic [2:0] size,
-                                     input logic [1:0] burst);
+    function automatic logic illegal(input int p, input logic [ADDR_BITS-1:0] address, input logic [7:0] len,
+                                     input logic [2:0] size, input logic [1:0] burst);
         return burst != 2'd1 || size != 3'(SHIFT) || 32'(len) >= LONGEST || address[SHIFT-1:0] != '0
-            || 32'(address[11:0]) + (32'(len) + 1) * STEP > 4096;
+            || 32'(address[11:0]) + (32'(len) + 1) * STEP > 4096
+            || (PORTS > 1 && (32'(address[31:0]) / (LONGEST * STEP) % PORTS != p
+                || 32'(address[11:0]) % (LONGEST * STEP) + (32'(len) + 1) * STEP > LONGEST * STEP));
     endfunction
 
-    logic ar_held, aw_held, w_held;
-    logic [ADDR_BITS+7:0] ar_was, aw_was;
-    logic [DATA_BITS:0] w_was;
-    always_ff @(posedge clk) begin
-        ar_held <= arvalid && !arready && !rst;
-        ar_was <= {araddr, arlen};
-        aw_held <= awvalid && !awready && !rst;
-        aw_was <= {awaddr, awlen};
-        w_held <= wvalid && !wready && !rst;
-        w_was <= {wdata, wlast};
-        if (rst) protocol_error <= 1'b0;
-        else begin
-            if ((arvalid && illegal(araddr, arlen, arsize, arburst)) || (awvalid && illegal(awaddr, awlen, awsize, awburst))) begin
-                protocol_error <= 1'b1;
-                $display("axi_memory: burst of a kind that is not allowed");
-            end
-            if ((ar_held && (!arvalid || ar_was != {araddr, arlen})) || (aw_held && (!awvalid || aw_was != {awaddr, awlen}))
-                    || (w_held && (!wvalid || w_was != {wdata, wlast}))) begin
-                protocol_error <= 1'b1;
-                $display("axi_memory: a channel changed before it was taken");
-            end
-            if (wvalid && wready && wlast != (w_beat == aw_len[aw_i])) begin
-                protocol_error <= 1'b1;
-                $display("axi_memory: wlast does not fit awlen");
+    logic [PORTS-1:0] wrong;
+    assign protocol_error = |wrong;
+    for (genvar p = 0; p < PORTS; p++) begin : rules
+        logic ar_held, aw_held, w_held;
+        logic [ADDR_BITS+7:0] ar_was, aw_was;
+        logic [DATA_BITS:0] w_was;
+        always_ff @(posedge clk) begin
+            ar_held <= arvalid[p] && !arready[p] && !rst;
+            ar_was <= {araddr[p], arlen[p]};
+            aw_held <= awvalid[p] && !awready[p] && !rst;
+            aw_was <= {awaddr[p], awlen[p]};
+            w_held <= wvalid[p] && !wready[p] && !rst;
+            w_was <= {wdata[p], wlast[p]};
+            if (rst) wrong[p] <= 1'b0;
+            else begin
+                if ((arvalid[p] && illegal(p, araddr[p], arlen[p], arsize[p], arburst[p]))
+                        || (awvalid[p] && illegal(p, awaddr[p], awlen[p], awsize[p], awburst[p]))) begin
+                    wrong[p] <= 1'b1;
+                    $display("axi_memory: burst of a kind that is not allowed");
+                end
+                if ((ar_held && (!arvalid[p] || ar_was != {araddr[p], arlen[p]}))
+                        || (aw_held && (!awvalid[p] || aw_was != {awaddr[p], awlen[p]}))
+                        || (w_held && (!wvalid[p] || w_was != {wdata[p], wlast[p]}))) begin
+                    wrong[p] <= 1'b1;
+                    $display("axi_memory: a channel changed before it was taken");
+                end
+                if (wvalid[p] && wready[p] && wlast[p] != (writes[p].w_last)) begin
+                    wrong[p] <= 1'b1;
+                    $display("axi_memory: wlast does not fit awlen");
+                end
             end
         end
     end

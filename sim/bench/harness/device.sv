@@ -1,9 +1,11 @@
-// The accelerator beside a memory: what device.cpp drives.
+// The accelerator beside a memory: what device.cpp drives. TWO_PORTS and FOUR_PORTS, both with four, are defined where
+// PORTS says so.
 module device #(
     parameter int BYTES = 1 << 26,
     parameter int ADDRESS = 40,
     parameter int DATA_BITS = 128,
     parameter int LONGEST = 16,
+    parameter int PORTS = 1,
     parameter longint unsigned BASE = 64'h1_0000
 ) (
     input  logic clk,
@@ -15,6 +17,7 @@ module device #(
     input  logic [15:0] write_latency,
     input  logic [7:0] port_reads,
     input  logic [7:0] stall,
+    input  logic [15:0] spread,
     input  logic [31:0] seed,
     input  logic fail_enable,
     input  logic [63:0] fail_address,
@@ -39,15 +42,28 @@ module device #(
     output logic [1:0] rresp,
     output logic rvalid
 );
-    logic [ADDRESS-1:0] m_awaddr, m_araddr;
-    logic [7:0] m_awlen, m_arlen;
-    logic [2:0] m_awsize, m_arsize;
-    logic [1:0] m_awburst, m_arburst, m_bresp, m_rresp;
-    logic m_awid, m_arid, m_bid, m_rid;
-    logic m_awvalid, m_awready, m_wvalid, m_wready, m_wlast, m_bvalid, m_bready;
-    logic m_arvalid, m_arready, m_rvalid, m_rready, m_rlast;
-    logic [DATA_BITS-1:0] m_wdata, m_rdata;
-    logic [DATA_BITS/8-1:0] m_wstrb;
+    logic [PORTS-1:0][ADDRESS-1:0] m_awaddr, m_araddr;
+    logic [PORTS-1:0][7:0] m_awlen, m_arlen;
+    logic [PORTS-1:0][2:0] m_awsize, m_arsize;
+    logic [PORTS-1:0][1:0] m_awburst, m_arburst, m_bresp, m_rresp;
+    logic [PORTS-1:0] m_awid, m_arid, m_bid, m_rid;
+    logic [PORTS-1:0] m_awvalid, m_awready, m_wvalid, m_wready, m_wlast, m_bvalid, m_bready;
+    logic [PORTS-1:0] m_arvalid, m_arready, m_rvalid, m_rready, m_rlast;
+    logic [PORTS-1:0][DATA_BITS-1:0] m_wdata, m_rdata;
+    logic [PORTS-1:0][DATA_BITS/8-1:0] m_wstrb;
+
+`define MANAGER(NAME, P) \
+        .NAME``_awid(m_awid[P]), .NAME``_awaddr(m_awaddr[P]), .NAME``_awlen(m_awlen[P]), \
+        .NAME``_awsize(m_awsize[P]), .NAME``_awburst(m_awburst[P]), .NAME``_awlock(), .NAME``_awcache(), \
+        .NAME``_awprot(), .NAME``_awqos(), .NAME``_awvalid(m_awvalid[P]), .NAME``_awready(m_awready[P]), \
+        .NAME``_wdata(m_wdata[P]), .NAME``_wstrb(m_wstrb[P]), .NAME``_wlast(m_wlast[P]), \
+        .NAME``_wvalid(m_wvalid[P]), .NAME``_wready(m_wready[P]), \
+        .NAME``_bid(m_bid[P]), .NAME``_bresp(m_bresp[P]), .NAME``_bvalid(m_bvalid[P]), .NAME``_bready(m_bready[P]), \
+        .NAME``_arid(m_arid[P]), .NAME``_araddr(m_araddr[P]), .NAME``_arlen(m_arlen[P]), \
+        .NAME``_arsize(m_arsize[P]), .NAME``_arburst(m_arburst[P]), .NAME``_arlock(), .NAME``_arcache(), \
+        .NAME``_arprot(), .NAME``_arqos(), .NAME``_arvalid(m_arvalid[P]), .NAME``_arready(m_arready[P]), \
+        .NAME``_rid(m_rid[P]), .NAME``_rdata(m_rdata[P]), .NAME``_rresp(m_rresp[P]), .NAME``_rlast(m_rlast[P]), \
+        .NAME``_rvalid(m_rvalid[P]), .NAME``_rready(m_rready[P])
 
     gradloom dut (
         .clk, .rst, .irq, .trace(events),
@@ -56,22 +72,20 @@ module device #(
         .s_axi_bresp(bresp), .s_axi_bvalid(bvalid), .s_axi_bready(1'b1),
         .s_axi_araddr(araddr), .s_axi_arprot(3'd0), .s_axi_arvalid(arvalid), .s_axi_arready(arready),
         .s_axi_rdata(rdata), .s_axi_rresp(rresp), .s_axi_rvalid(rvalid), .s_axi_rready(1'b1),
-        .m_axi_awid(m_awid), .m_axi_awaddr(m_awaddr), .m_axi_awlen(m_awlen), .m_axi_awsize(m_awsize),
-        .m_axi_awburst(m_awburst), .m_axi_awlock(), .m_axi_awcache(), .m_axi_awprot(), .m_axi_awqos(),
-        .m_axi_awvalid(m_awvalid), .m_axi_awready(m_awready),
-        .m_axi_wdata(m_wdata), .m_axi_wstrb(m_wstrb), .m_axi_wlast(m_wlast), .m_axi_wvalid(m_wvalid),
-        .m_axi_wready(m_wready),
-        .m_axi_bid(m_bid), .m_axi_bresp(m_bresp), .m_axi_bvalid(m_bvalid), .m_axi_bready(m_bready),
-        .m_axi_arid(m_arid), .m_axi_araddr(m_araddr), .m_axi_arlen(m_arlen), .m_axi_arsize(m_arsize),
-        .m_axi_arburst(m_arburst), .m_axi_arlock(), .m_axi_arcache(), .m_axi_arprot(), .m_axi_arqos(),
-        .m_axi_arvalid(m_arvalid), .m_axi_arready(m_arready),
-        .m_axi_rid(m_rid), .m_axi_rdata(m_rdata), .m_axi_rresp(m_rresp), .m_axi_rlast(m_rlast),
-        .m_axi_rvalid(m_rvalid), .m_axi_rready(m_rready)
+`ifdef TWO_PORTS
+        `MANAGER(m_axi_1, 1),
+`endif
+`ifdef FOUR_PORTS
+        `MANAGER(m_axi_2, 2),
+        `MANAGER(m_axi_3, 3),
+`endif
+        `MANAGER(m_axi, 0)
     );
 
     axi_memory #(.ADDR_BITS(ADDRESS), .DATA_BITS(DATA_BITS), .ID_BITS(1), .BYTES(BYTES), .BASE(BASE),
-        .LONGEST(LONGEST)) ram (
-        .clk, .rst, .read_latency, .write_latency, .port_reads, .stall, .seed, .fail_enable, .fail_address, .fail_resp,
+        .LONGEST(LONGEST), .PORTS(PORTS)) ram (
+        .clk, .rst, .read_latency, .write_latency, .port_reads, .stall, .spread, .seed,
+        .fail_enable, .fail_address, .fail_resp,
         .host_word(32'd0), .host_we(1'b0), .host_wdata('0), .host_rdata(),
         .awid(m_awid), .awaddr(m_awaddr), .awlen(m_awlen), .awsize(m_awsize), .awburst(m_awburst),
         .awvalid(m_awvalid), .awready(m_awready),
@@ -89,9 +103,12 @@ module device #(
     endfunction
     always_ff @(posedge clk)
         if (rst) strayed <= 1'b0;
-        else if ((m_arvalid && strays(m_araddr, m_arlen)) || (m_awvalid && strays(m_awaddr, m_awlen))) begin
-            strayed <= 1'b1;
-            $fdisplay(32'h8000_0002, "device: a burst beyond the fence");
-        end
+        else
+            for (int p = 0; p < PORTS; p++)
+                if ((m_arvalid[p] && strays(m_araddr[p], m_arlen[p]))
+                        || (m_awvalid[p] && strays(m_awaddr[p], m_awlen[p]))) begin
+                    strayed <= 1'b1;
+                    $fdisplay(32'h8000_0002, "device: a burst beyond the fence");
+                end
     assign protocol_error = broken || strayed;
 endmodule

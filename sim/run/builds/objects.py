@@ -9,8 +9,10 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["drop_parts", "gather", "keep_objects", "kept_objects", "make_options", "reuse_objects"]
+__all__ = ["PARTS", "drop_parts", "gather", "keep_objects", "kept_objects", "make_options", "reuse_objects"]
 
+#: Files that run each cycle, compiled beside each other. Each reads all headers again.
+PARTS = 2
 #: Passes of g++ that take half of the time on functions of thousands of statements, and make them no faster.
 _LEFT_OUT = (
     "dse",
@@ -39,20 +41,21 @@ def make_options(optimize: int) -> str:
 def gather(where: Path, prefix: str) -> list[str]:
     """Writes files that include those that Verilator wrote, and returns the variables of make that compile them.
 
-    Headers are most of a small file. There are two files that run each cycle, for two processes, and one of the rest;
-    a precompiled header would take longer than it saves.
+    Headers are most of a small file. There are :data:`PARTS` files that run each cycle, and one of the rest; a
+    precompiled header would take longer than it saves.
     """
     text = (where / f"{prefix}_classes.mk").read_text(encoding="utf-8")
     found: dict[str, list[str]] = {"FAST": [], "SLOW": []}
     for kind, names in re.findall(r"^VM_(?:CLASSES|SUPPORT)_(FAST|SLOW) \+= \\\n((?:  \S+ \\\n)*)", text, re.MULTILINE):
         found[kind] += re.findall(r"\S+(?= \\)", names)
     fast, slow = found["FAST"], found["SLOW"]
-    made = {"gathered_0": fast[0::2], "gathered_1": fast[1::2], "gathered_slow": slow}
+    made = {f"gathered_{number}": fast[number::PARTS] for number in range(PARTS)} | {"gathered_slow": slow}
     for name, names in made.items():
         (where / f"{name}.cpp").write_text("".join(f'#include "{each}.cpp"\n' for each in names), encoding="utf-8")
     for name in ("none", "none.fast.gch", "none.slow.gch"):
         (where / name).touch()
-    variables = {"VM_FAST": "gathered_0 gathered_1", "VM_SLOW": "gathered_slow", "VK_PCH_H": "none"}
+    parts = " ".join(list(made)[:PARTS])
+    variables = {"VM_FAST": parts, "VM_SLOW": "gathered_slow", "VK_PCH_H": "none"}
     return [f"{key}={value}" for key, value in variables.items()] + ["VK_PCH_I_FAST=", "VK_PCH_I_SLOW="]
 
 

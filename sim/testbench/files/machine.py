@@ -14,7 +14,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 PLAN = json.loads((Path(__file__).parent / "vectors.json").read_text(encoding="utf-8"))
-AT, BASE, BYTES = PLAN["registers"], PLAN["base"], PLAN["data_bits"] // 8
+AT, BASE, BYTES = PLAN["registers"], PLAN["base"], PLAN["port_bits"] // 8
 #: Cycles that an access to a register, and that a program may take.
 ACCESS, PATIENCE = 1000, 1_000_000
 OKAY, DECERR = 0, 3
@@ -25,14 +25,14 @@ def high(handle):
 
 
 class Memory:
-    """An AXI4 memory of ``size`` bytes at ``BASE``.
+    """A port of an AXI4 memory with ``content``, which begins at ``BASE``.
 
-    ``pauses``: share of the cycles in which a channel waits.
+    ``manager``: of the machine; ``pauses``: share of the cycles in which a channel waits.
     """
 
-    def __init__(self, dut, size, pauses):
-        self.dut, self.content, self.pauses = dut, bytearray(size), pauses
-        self.chance = random.Random(size)
+    def __init__(self, dut, manager, content, pauses):
+        self.dut, self.manager, self.content, self.pauses = dut, manager, content, pauses
+        self.chance = random.Random(f"{manager} {len(content)}")
         self.reads, self.writes, self.answers, self.beats = deque(), deque(), deque(), 0
         self.waiting = {}
 
@@ -40,11 +40,11 @@ class Memory:
         return self.chance.random() >= self.pauses
 
     def port(self, name):
-        return getattr(self.dut, f"m_axi_{name}")
+        return getattr(self.dut, f"{self.manager}_{name}")
 
     def number(self, name):
         text = str(self.port(name).value)
-        assert set(text) <= {"0", "1"}, f"m_axi_{name} is {text} while its valid is 1"
+        assert set(text) <= {"0", "1"}, f"{self.manager}_{name} is {text} while its valid is 1"
         return int(text, 2)
 
     def offer(self, name, **fields):
@@ -66,7 +66,7 @@ class Memory:
         """What is offered stays until it is taken."""
         now = tuple(str(self.port(f"{channel}{field}").value) for field in fields) if valid else None
         before = self.waiting.pop(channel, None)
-        assert before is None or now == before, f"m_axi_{channel}: changed before it was taken"
+        assert before is None or now == before, f"{self.manager}_{channel}: changed before it was taken"
         if valid and not ready:
             self.waiting[channel] = now
 
@@ -121,7 +121,7 @@ class Memory:
     def write(self):
         identity, address, count, resp = self.writes[0]
         at, strobes = self.place(address), self.number("wstrb")
-        assert self.number("wlast") == int(count == 1), "m_axi_wlast is at the wrong beat"
+        assert self.number("wlast") == int(count == 1), f"{self.manager}_wlast is at the wrong beat"
         if at is None:
             resp = DECERR
         else:
@@ -227,7 +227,7 @@ class Host:
 
 
 async def start(dut, size=4096, pauses=0.0):
-    """Resets the machine; returns its host and its memory."""
+    """Resets the machine; returns its host and the content of its memory."""
     Clock(dut.clk, 10, "ns").start()
     for name in PLAN["inputs"]:
         getattr(dut, name).value = 0
@@ -236,9 +236,10 @@ async def start(dut, size=4096, pauses=0.0):
         await RisingEdge(dut.clk)
     dut.rst.value = 0
     await RisingEdge(dut.clk)
-    memory = Memory(dut, size, pauses)
-    cocotb.start_soon(memory.run())
-    return Host(dut), memory
+    content = bytearray(size)
+    for manager in PLAN["managers"]:
+        cocotb.start_soon(Memory(dut, manager, content, pauses).run())
+    return Host(dut), content
 
 
 async def play(dut, pauses):
@@ -255,14 +256,14 @@ async def play(dut, pauses):
     for number, run in enumerate(runs):
         for offset, content in run["segments"]:
             raw = bytes.fromhex(content)
-            memory.content[offset : offset + len(raw)] = raw
+            memory[offset : offset + len(raw)] = raw
         status, cycles = await host.program(run["program"], run["commands"], run["size"])
         if status != 1:
             code, command = await host.read("ERROR_CODE"), await host.read("ERROR_COMMAND")
             raise AssertionError(f"run {number}: stopped with error {code:#x} at command {command}")
         for offset, content, mask in run["expected"]:
             wanted, known = bytes.fromhex(content), bytes.fromhex(mask)
-            found = memory.content[offset : offset + len(wanted)]
+            found = memory[offset : offset + len(wanted)]
             wrong = [at for at in range(len(wanted)) if (found[at] ^ wanted[at]) & known[at]]
             where = f"run {number}: {len(wrong)} of {len(wanted)} bytes at window + {offset:#x} differ"
             assert not wrong, f"{where}, first that at {wrong[0]}: {found[wrong[0]]:#x}, not {wanted[wrong[0]]:#x}"
@@ -296,7 +297,7 @@ async def refusals(dut):
     host, memory = await start(dut)
     for run in PLAN["refusals"]:
         raw = bytes.fromhex(run["code"])
-        memory.content[: len(raw)] = raw
+        memory[: len(raw)] = raw
         status, _ = await host.program(0, len(raw) // 32, 4096)
         assert status == run["status"], f"{run['what']}: IRQ_STATUS is {status:#x}, not {run['status']:#x}"
         if "error" in run:

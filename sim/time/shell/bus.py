@@ -15,9 +15,9 @@ from typing import Protocol
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, Engines
 
-from .sequencer import BURST, SequencedMachine
+from .sequencer import SequencedMachine
 
-__all__ = ["ReadingMachine", "Sink", "TransferTime"]
+__all__ = ["Bus", "ReadingMachine", "Sink", "TransferTime"]
 
 
 @dataclass(eq=False, slots=True)
@@ -69,6 +69,10 @@ class Bus:
         self.wanted = 0  # beats of a fetch that waits
         self.in_flight = 0
         self.outstanding = machine.outstanding
+        #: Cycles from a beat of a burst to the next.
+        self.spacing = 1
+        #: What becomes of beats tells when addresses may follow.
+        self.limited = bool(machine.port_reads)
         self.trying = -1
         self.last = -1  # cycle of the last beat so far
         self.offered: tuple[int, int] | None = None
@@ -147,7 +151,7 @@ class Bus:
         elif self.burst_at is not None and self.burst_at <= cycle:
             transfer = self.bursting
             assert transfer is not None
-            beats = min(BURST - transfer.address % BURST, transfer.left)
+            beats = min(self.machine.burst - transfer.address % self.machine.burst, transfer.left)
             transfer.address += beats
             transfer.left -= beats
             self.burst_at = None
@@ -163,7 +167,7 @@ class Bus:
         """Decides in ``cycle`` on the address of a burst."""
         self.in_flight += 1
         self.read_beats += beats
-        if self.port_reads:
+        if self.limited:
             self.addressed = cycle + 1, beats, transfer
             self.agenda.visible(cycle + 1, self._address)
         else:
@@ -232,23 +236,25 @@ class Bus:
         while self.coming:
             first, beats, transfer = self.coming[0]
             at = max(self.last + 1, first)
+            # Beats that are there one after another from then on.
+            count = beats if self.spacing == 1 else min(beats, (at - first) // (self.spacing - 1) + 1)
             if transfer is None:
-                times: Sequence[int] = range(at, at + beats)
+                times: Sequence[int] = range(at, at + count)
             else:
                 sink = self.machine.sinks.get(transfer.operands["dest"], _unbounded)
-                times = sink(at, beats, transfer)
+                times = sink(at, count, transfer)
                 transfer.taken += len(times)
-            if self.port_reads:
+            if self.limited:
                 self._arrive(times)
             if times:
                 self.last = times[-1]
                 if transfer is not None and transfer.operands["dest"] in self.filled:
                     self.filled[transfer.operands["dest"]].append((times[0], times[-1]))
             if len(times) < beats:
-                self.coming[0] = (first, beats - len(times), transfer)
-                return
-            self.coming.popleft()
-            self.agenda.visible(self.last + 1, self._release)
+                self.coming[0] = (first + self.spacing * len(times), beats - len(times), transfer)
+            else:
+                self.coming.popleft()
+                self.agenda.visible(self.last + 1, self._release)
             if transfer is None:
                 for time in times:
                     self.machine.dispatch.arrive(time + 1)
@@ -256,6 +262,8 @@ class Bus:
                 transfer.ended = self.last
                 self.machine.scheduler.done(LOAD, transfer.command, self.last + 1)
                 self._start(self.machine.now)
+            if len(times) < count:
+                return
 
     def free(self, port: int, cycle: int) -> int:
         """The first cycle from ``cycle`` on that STORE may forward in.
@@ -295,12 +303,17 @@ class ReadingMachine(SequencedMachine):
         port_reads: int,
     ) -> None:
         super().__init__(commands, table, shell, program_offset)
-        self.outstanding = shell["outstanding"]
+        self.ports: int = shell["ports"]
+        self.outstanding = shell["outstanding"] * self.ports
         self.read_latency = read_latency
         self.port_reads = port_reads
-        self.bus = Bus(self)
+        self.bus = self.make_bus()
         self.engines |= {LOAD: self.bus}
         self.sinks: dict[int, Sink] = {}
+
+    def make_bus(self) -> Bus:
+        """The model of its bus."""
+        return Bus(self)
 
     def fetch(self, beats: int, cycle: int) -> None:
         self.bus.fetch(beats, cycle)

@@ -11,9 +11,9 @@ from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
 from .scheduler import Agenda, EngineModel, SchedulerTime, Times
 
-__all__ = ["BURST", "SequencedMachine"]
+__all__ = ["SequencedMachine"]
 
-BURST = 16  # beats of the longest burst
+BURST = 16  # of a port: its beats of the longest burst
 
 
 class Valid:
@@ -46,7 +46,8 @@ class DispatchTime:
         #: Beats of a command.
         self.parts = max(COMMAND_BYTES // machine.beat_bytes, 1)
         self.left = self.parts * len(machine.commands)
-        self.credit = 2 * BURST
+        self.burst = machine.burst
+        self.credit = 2 * self.burst
         self.wanted = False
         self.planning = False
         self.next_beat = machine.program_offset // machine.beat_bytes
@@ -69,9 +70,9 @@ class DispatchTime:
 
     def _plan(self, cycle: int) -> None:
         self.planning = False
-        if self.wanted or not self.left or self.credit < BURST:
+        if self.wanted or not self.left or self.credit < self.burst:
             return
-        room = BURST - self.next_beat % BURST
+        room = self.burst - self.next_beat % self.burst
         beats = min(room, self.left)
         self.left -= beats
         self.next_beat += beats
@@ -112,7 +113,7 @@ class DispatchTime:
 
     def _credit(self, cycle: int) -> None:
         self.credit += 1
-        if not self.wanted and self.left and self.credit >= BURST:
+        if not self.wanted and self.left and self.credit >= self.burst:
             self._plan_at(cycle)
 
     def _decode(self, cycle: int) -> None:
@@ -221,6 +222,8 @@ class SequencedMachine(ABC):
         self.commands = commands
         self.engine_table = table
         self.beat_bytes = shell["data_bits"] // 8
+        #: Beats of the longest burst.
+        self.burst = BURST * shell["port_bits"] // shell["data_bits"]
         self.queue_depth, self.slots = shell["depth"], shell["slots"]
         self.program_offset = program_offset
         self.times: list[list[int] | None] = [None] * len(commands)

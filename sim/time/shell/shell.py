@@ -10,13 +10,15 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import STORE, Engines
 
-from .bus import ReadingMachine
-from .sequencer import BURST
+from .bus import Bus, ReadingMachine
+
+if TYPE_CHECKING:
+    from .ports import WritePort
 
 __all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "TimedMachine", "Waking"]
 
@@ -110,9 +112,13 @@ class StoreTime(OneAtATime):
         self.queue: Queue | None = None
         self.waking = -1
         self.write_beats = 0
-        self.moves: deque[int] = deque(maxlen=2 * BURST)  # when each of the last beats left the buffer
+        self.burst = machine.burst
+        self.moves: deque[int] = deque(maxlen=2 * self.burst)  # when each of the last beats left the buffer
         self.answers: deque[int] = deque(maxlen=machine.outstanding)
         self.ends: deque[int] = deque(maxlen=4)
+        #: Where there are several; and when the last address left, and the last word.
+        self.ports = _write_ports(machine) if machine.ports > 1 else []
+        self.addressed = self.sent = 0
 
     def _begin(self, command: int, at: int) -> None:
         operands = self.machine.commands[command].operands
@@ -149,7 +155,7 @@ class StoreTime(OneAtATime):
             if time < self.next:
                 time = self.next
             # The buffer also holds what is in no burst yet.
-            before = len(moves) + self.in_burst - 2 * BURST
+            before = len(moves) + self.in_burst - 2 * self.burst
             if before >= 0 and time <= moves[before] and not self.only:
                 time = moves[before] + 1
             if self.to is not None and time <= cycle:
@@ -189,26 +195,46 @@ class StoreTime(OneAtATime):
         self.in_burst += 1
         self.address += 1
         self.write_beats += 1
-        if self.left and self.address % BURST:
+        if self.left and self.address % self.burst:
             return
         issue = max(cycle + 1, self.issue + 2)
         if len(self.answers) == self.machine.outstanding:
             issue = max(issue, self.answers[0] + 1)
         if len(self.ends) == 4:
             issue = max(issue, self.ends[0] + 1)
+        if self.ports:
+            # The register of addresses holds the one before.
+            issue = max(issue, self.addressed)
+            answer = self._deal(issue)
+        else:
+            move = max(issue + 1, self.moves[-1] + 1 if self.moves else 0)
+            for n in range(self.in_burst):
+                self.moves.append(move + n)
+            answer = self.moves[-1] + 1 + self.latency + 1
         self.issue = issue
-        move = max(issue + 1, self.moves[-1] + 1 if self.moves else 0)
-        for n in range(self.in_burst):
-            self.moves.append(move + n)
-        end = move + self.in_burst - 1
-        self.ends.append(end)
-        answer = end + 1 + self.latency + 1
+        self.ends.append(self.moves[-1])
         if self.answers:
             answer = max(answer, self.answers[-1] + 1)
         self.answers.append(answer)
+        if self.ports:
+            self.ports[self._port()].answers.append(answer)
         self.in_burst = 0
         if not self.left:
             self._end(issue, answer)
+
+    def _port(self) -> int:
+        """Port of the burst whose last word came."""
+        return (self.address - 1) // self.burst % len(self.ports)
+
+    def _deal(self, issue: int) -> int:
+        """Sends the burst to its port; returns when its answer is there."""
+        port = self.ports[self._port()]
+        self.addressed = port.address(issue + 1)
+        for n in range(self.in_burst):
+            move = max(self.sent, 0 if n else issue + 1)
+            self.moves.append(move)
+            self.sent = port.take(max(move + 1, self.addressed + 1))
+        return port.answer()
 
     def _end(self, last: int, answer: int) -> None:
         """It may take a command after ``last``, and is done after ``answer``."""
@@ -217,6 +243,14 @@ class StoreTime(OneAtATime):
         self.machine.scheduler.done(STORE, command, answer + 1)
         self.free_at = last + 1
         self._start(last + 1)
+
+
+def _write_ports(machine: "ShellMachine") -> list["WritePort"]:
+    from .ports import WritePort
+
+    parts, depth = 16 // machine.burst, 2 * machine.burst
+    most, latency = machine.outstanding // machine.ports, machine.write_latency
+    return [WritePort(most=most, parts=parts, depth=depth, latency=latency) for _ in range(machine.ports)]
 
 
 class ShellMachine(ReadingMachine):
@@ -248,6 +282,13 @@ class ShellMachine(ReadingMachine):
         self.store = StoreTime(self)
         self.engines |= {STORE: self.store}
         self.queues: dict[int, Queue] = {}
+
+    def make_bus(self) -> Bus:
+        if self.ports == 1:
+            return super().make_bus()
+        from .ports import PortsBus
+
+        return PortsBus(self)
 
 
 class TimedMachine(ShellMachine):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from gradloom.firmware.steps import MAX_STEPS
+from gradloom.firmware.chip.steps import MAX_STEPS
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.output import some
@@ -19,6 +19,7 @@ from gradloom.systems.asked import Asked
 from gradloom.systems.results import ChosenFacts
 from gradloom.systems.text.card.layout import laid_out
 from gradloom.systems.text.costs.fit import DoesNotFit, machine_misfits, refuse
+from gradloom.systems.text.operations.shapes import suited
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.descent import build_quickest
 from gradloom.systems.text.requests import TextChoice
@@ -189,7 +190,7 @@ class TextChooser(Chooser[Offer]):
 
         A sum of small programs misses it by some commands.
         """
-        config = replace(self.preset.config, packing=1)
+        config = suited(self.preset.config, self.shapes, packing=1)
         shapes = [each.candidate.shape(self.shapes, texts=each.texts, steps=each.steps) for each in chosen]
         tell(0, len(shapes), "memory of finalists")
         if self.jobs == 1 or len(shapes) == 1:

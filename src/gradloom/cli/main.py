@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(error.exit_code)
         if traceback:
             raise
-        remote = sys.modules.get("gradloom.firmware.remote")
+        remote = sys.modules.get("gradloom.firmware.jobs.remote")
         if remote is not None and isinstance(error, remote.AcceleratorError):
             # A board that is not reached, is in use, or has stopped.
             print(f"gradloom: {_message(error)}", file=sys.stderr)

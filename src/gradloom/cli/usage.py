@@ -20,7 +20,7 @@ def one_line(error: Exception) -> str | None:
     if param is not None:
         said = _of_parameter(error, param, message)
     elif option := getattr(error, "option_name", None):
-        said = f"{option}: {_of_option(error, path, message)}"
+        said = f"{option}: {_of_option(error, context, message)}"
     elif message:
         said = message[0].lower() + message[1:].rstrip(".")
     else:
@@ -51,10 +51,14 @@ def _wanted(found: dict[str, Any], message: str) -> str:
     return f"one of {choices.replace(chr(39), '')}" if among else message
 
 
-def _of_option(error: Exception, path: str, message: str) -> str:
+def _of_option(error: Exception, context: Any, message: str) -> str:
     if "requires an argument" in message:
         return "needs a value"
     if "does not take a value" in message:
         return "takes no value"
+    said = f"no such option of {context.command_path}"
+    name = getattr(error, "option_name", "").lstrip("-")
+    if name in getattr(context.find_root().command, "commands", {}):
+        return f"{said}, but a verb: gradloom {name} --help"
     near = getattr(error, "possibilities", None)
-    return f"no such option of {path}" + (f", there is {', '.join(sorted(near))}" if near else "")
+    return said + (f", there is {', '.join(sorted(near))}" if near else "")

@@ -3,7 +3,7 @@
 import fnmatch
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from .network import Network
 from .operations import Add, Convolution, Linear, Norm, Parameter, Rearrange, Reduce, Weighted
 from .rewriting.masks import FAR
 
-__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lora", "most_rank", "targets"]
+__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lesser_ranks", "lora", "targets"]
 
 _LAST = re.compile(r"last:(\d+)")
 
@@ -78,16 +78,25 @@ def _most(each: Linear | Convolution) -> int:
     return min(each.o.features, int(np.prod(replace(each, rank=1).factors[0])))
 
 
-def most_rank(network: Network, asked: str) -> int:
-    """The largest rank that all layers of :func:`targets` may have."""
-    return min(map(_most, targets(network, asked)))
+def lesser_ranks(network: Network, asked: str | Sequence[str], rank: int) -> dict[str, int]:
+    """The largest rank of each layer of :func:`targets` that cannot have ``rank``."""
+    return {each.layer: most for each in targets(network, asked) if not _is_part(each) and (most := _most(each)) < rank}
 
 
 def lora(
-    network: Network, asked: str | Sequence[str] = "linear", *, rank: int = 4, alpha: float | None = None, seed: int = 0
+    network: Network,
+    asked: str | Sequence[str] = "linear",
+    *,
+    rank: int = 4,
+    lesser: Mapping[str, int] | None = None,
+    alpha: float | None = None,
+    seed: int = 0,
 ) -> Learning:
-    """LoRA beside layers, A as PEFT draws it and B zero; ``alpha`` is twice the rank unless given."""
-    random = np.random.default_rng(seed)
+    """LoRA beside layers, A as PEFT draws it and B zero; ``alpha`` is twice the rank unless given.
+
+    ``lesser``: ranks of layers that have another; the factor of their product is that of all.
+    """
+    random, ranks = np.random.default_rng(seed), lesser or {}
     scale = (2 * rank if alpha is None else alpha) / rank if rank > 0 else 0.0
     chosen = targets(network, asked)
     values = dict(network.values)
@@ -98,17 +107,17 @@ def lora(
                 f"targets={each.layer}: its channels are in groups, or it is transposed; LoRA stands beside layers of "
                 "all channels: name others"
             )
-        most = _most(each)
-        if not 1 <= rank <= most:
-            raise ValueError(f"rank={rank}: must be from 1 to {most} beside {each.layer}")
-        for weight in replace(each, rank=rank).adapter:
+        most, own = _most(each), ranks.get(each.layer, rank)
+        if not 1 <= own <= most:
+            raise ValueError(f"rank={own}: must be from 1 to {most} beside {each.layer}")
+        for weight in replace(each, rank=own).adapter:
             bound = 1 / math.sqrt(np.prod(weight.shape[1:]))
             made = random.uniform(-bound, bound, weight.shape) if ".lora_A." in weight.name else np.zeros(weight.shape)
             values.setdefault(weight.name, made)
             learners.append(weight.name)
     names = {each.layer for each in chosen}
     operations = [
-        replace(each, rank=rank, scale=scale)
+        replace(each, rank=ranks.get(each.layer, rank), scale=scale)
         if isinstance(each, Linear | Convolution) and each.layer in names
         else each
         for each in network.operations

@@ -18,10 +18,10 @@ from typing import Any
 
 from gradloom import __version__
 from gradloom.boards.links.reach import Reach
-from gradloom.firmware.host import Accelerator
-from gradloom.firmware.job import JobError, JobPlan, read_plan
-from gradloom.firmware.remote import Agent, ConnectionLost
-from gradloom.firmware.selftest import Result, run_selftest
+from gradloom.firmware.device.host import Accelerator
+from gradloom.firmware.device.selftest import Result, run_selftest
+from gradloom.firmware.jobs.job import JobError, JobPlan, read_plan
+from gradloom.firmware.jobs.remote import Agent, ConnectionLost
 from gradloom.options import Options
 from gradloom.output import check_folder, staged
 from gradloom.preset import Preset, find_preset
@@ -203,7 +203,7 @@ def _request(plan: JobPlan, preset: Preset | None) -> tuple[Preset, Options]:
 def connected(reach: Reach) -> Agent:
     """The agent of a board.
 
-    :class:`~gradloom.firmware.remote.RemoteError` where there is none.
+    :class:`~gradloom.firmware.jobs.remote.RemoteError` where there is none.
     """
     return Agent(reach.command, client=f"{getpass.getuser()}@{socket.gethostname()}", explain=reach.explain)
 
@@ -270,9 +270,9 @@ def attach(
 
     Raises
     ------
-    ~gradloom.firmware.remote.ConnectionLost
+    ~gradloom.firmware.jobs.remote.ConnectionLost
         The job goes on; attach to it again.
-    ~gradloom.firmware.remote.JobFailed
+    ~gradloom.firmware.jobs.remote.JobFailed
         With code and address of the error.
     """
     return _attached(reach, name, None, output, preset, compare, progress or silent, say or _unheard)

@@ -8,10 +8,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gradloom.firmware.host import Counters
-from gradloom.firmware.job import JobError, JobPlan, JobStage, Losses
-from gradloom.firmware.machine import parse_table
-from gradloom.firmware.registers import COMMAND_BYTES
+from gradloom.firmware.device.host import Counters
+from gradloom.firmware.device.machine import parse_table
+from gradloom.firmware.device.registers import COMMAND_BYTES
+from gradloom.firmware.jobs.job import JobError, JobPlan, JobStage, Losses
 
 __all__ = ["JobRecorder", "JobResults"]
 
@@ -20,7 +20,7 @@ WATCHDOG = 100_000_000
 
 
 def _bytes(content: Any) -> bytes:
-    """As :meth:`~gradloom.firmware.host.Accelerator.store` writes it."""
+    """As :meth:`~gradloom.firmware.device.host.Accelerator.store` writes it."""
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
     array = np.asarray(content)
@@ -42,6 +42,9 @@ class JobRecorder:
     table : str
         The machine's.
     """
+
+    #: Whether what is read is a board's.
+    answers = False
 
     def __init__(self, data: BinaryIO, table: str) -> None:
         self._data, self._phases = data, parse_table(table).phases
@@ -158,7 +161,7 @@ def _zeros(phases: Sequence[str]) -> Counters:
 class JobResults(JobRecorder):
     """A host that answers as the board did that has run a job.
 
-    It is asked what the recorder was asked, else raises :class:`~gradloom.firmware.job.JobError`.
+    It is asked what the recorder was asked, else raises :class:`~gradloom.firmware.jobs.job.JobError`.
 
     Parameters
     ----------
@@ -166,6 +169,8 @@ class JobResults(JobRecorder):
         The job, with its results.
     plan : JobPlan
     """
+
+    answers = True
 
     def __init__(self, folder: Path, plan: JobPlan, data: BinaryIO) -> None:
         super().__init__(data, str(plan.design["table"]))

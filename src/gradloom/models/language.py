@@ -9,15 +9,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gradloom.json_file import read_json
+
 from .files.keys import shown
 
 __all__ = [
     "BIASED",
     "BUILT_IN",
+    "FUSED",
     "HEAD_NORMS",
     "Checkpoint",
     "LanguageModel",
     "LanguageLinear",
+    "NORMS",
     "PROJECTIONS",
     "Scaling",
     "check_positive",
@@ -38,6 +42,19 @@ PROJECTIONS = {
 BIASED = ("q_proj", "k_proj", "v_proj")
 #: Norms of each head's queries and keys, behind the linears that make them.
 HEAD_NORMS = {"q_proj": "q_norm", "k_proj": "k_norm"}
+#: Linears of files that hold several of these, in the order of their rows.
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+#: A layer's norms by where they are; see :attr:`LanguageModel.layer_norms`.
+NORMS: Mapping[str, Mapping[str, str]] = {
+    "before": {"input_layernorm": "norm1", "post_attention_layernorm": "norm2"},
+    "after": {"post_attention_layernorm": "norm3", "post_feedforward_layernorm": "norm4"},
+    "both": {
+        "input_layernorm": "norm1",
+        "post_attention_layernorm": "norm3",
+        "pre_feedforward_layernorm": "norm2",
+        "post_feedforward_layernorm": "norm4",
+    },
+}
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 _MOST = {
@@ -104,24 +121,33 @@ class Scaling:
 
     Angles of wavelengths above ``original / low`` tokens are divided by ``factor``, those below ``original / high``
     stay, and those between are blended linearly in ``original / wavelength``: ``llama3`` of transformers. Where
-    ``low`` and ``high`` are None, all angles are divided: ``linear``.
+    ``low`` and ``high`` are None, all angles are divided: ``linear``. ``divisors``: of each pair's angle, for texts of
+    at most ``original`` tokens, and ``size`` multiplies what is turned: ``longrope``.
     """
 
-    factor: float
+    factor: float = 1.0
     low: float | None = None
     high: float | None = None
     original: int | None = None
+    divisors: tuple[float, ...] = ()
+    size: float = 1.0
 
     def __post_init__(self) -> None:
-        for field in ("factor", "low", "high", "original"):
+        # Files of JSON have a list.
+        object.__setattr__(self, "divisors", tuple(self.divisors))
+        for field in ("factor", "low", "high", "original", "size"):
             value = getattr(self, field)
-            if value is not None or field == "factor":
+            if value is not None or field in ("factor", "size"):
                 check_positive(field, value)
+        for value in self.divisors:
+            check_positive("short_factor", value)
         if self.low is not None and (self.high is None or self.original is None or self.low >= self.high):
             raise ValueError(f"low={self.low}: must be below high={self.high}")
 
     def scaled(self, frequencies: np.ndarray) -> np.ndarray:
         """Radians a token."""
+        if self.divisors:
+            return frequencies / np.array(self.divisors)
         if self.low is None or self.high is None or self.original is None:
             return frequencies / self.factor
         turns = self.original * frequencies / (2 * np.pi)
@@ -133,7 +159,7 @@ class Scaling:
 class LanguageModel:
     """Shapes and constants of a decoder.
 
-    It has RMSNorm, rotary positions, grouped-query attention and SwiGLU.
+    It has RMSNorm, rotary positions, grouped-query attention and a gated feed-forward part.
 
     Parameters
     ----------
@@ -160,6 +186,18 @@ class LanguageModel:
     head_norms : bool
         Whether each head's queries and keys are normalised in front of the positions, with weights that the heads of
         a layer share.
+    joint_norms : bool
+        Whether all heads' queries are normalised together there, and all heads' keys.
+    norms : str
+        Where a layer's norms are: ``before`` attention and feed-forward part, ``after``, or ``both``.
+    gate : str
+        Activation of the gate: ``silu``, or ``gelu_tanh``.
+    turned : int, optional
+        Elements of a head that positions turn, the first ones; all unless given.
+    local : tuple of int
+        Layers whose rotary angles have the base ``local_theta`` and are not scaled.
+    fused : bool
+        Whether files have q, k and v in one linear, and gate and up in another: :data:`FUSED`.
     """
 
     name: str
@@ -179,6 +217,13 @@ class LanguageModel:
     score: float | None = None
     biases: bool = False
     head_norms: bool = False
+    joint_norms: bool = False
+    norms: str = "before"
+    gate: str = "silu"
+    turned: int | None = None
+    local: tuple[int, ...] = ()
+    local_theta: float | None = None
+    fused: bool = False
 
     def __post_init__(self) -> None:
         check_shapes(vars(self))
@@ -186,21 +231,58 @@ class LanguageModel:
         if isinstance(self.scaling, Mapping):
             object.__setattr__(self, "scaling", Scaling(**self.scaling))
         object.__setattr__(self, "unturned", tuple(self.unturned))
+        object.__setattr__(self, "local", tuple(self.local))
+        if self.scaling is not None and len(self.scaling.divisors) not in (0, self._turned // 2):
+            raise ValueError(
+                f"short_factor={shown(self.scaling.divisors)}: must be {self._turned // 2} numbers, one a turned pair"
+            )
 
     @property
     def score_factor(self) -> float:
         """Factor of the attention's scores."""
         return self.head_dim**-0.5 if self.score is None else self.score
 
-    def angles(self, count: int, start: int = 0) -> np.ndarray:
-        """Rotary angles of ``count`` positions from ``start`` on, radians: ``[count, head_dim / 2]``.
+    @property
+    def _turned(self) -> int:
+        """Elements of a head that positions turn."""
+        return self.head_dim if self.turned is None else self.turned
 
-        Element i of a head turns with element i + head_dim / 2. Layers of ``unturned`` have none.
+    @cached_property
+    def places(self) -> np.ndarray | None:
+        """Elements of a head as halves, of which element i turns with element i of the other half.
+
+        None where a head has them so. Pairs that do not turn stand behind those that do.
         """
-        frequencies = self.rope_theta ** (-np.arange(0, self.head_dim, 2, dtype=np.float64) / self.head_dim)
-        if self.scaling is not None:
+        if self._turned == self.head_dim:
+            return None
+        turned, rest = np.split(np.arange(self.head_dim), [self._turned])
+        return np.concatenate([half for pair in zip(np.split(turned, 2), np.split(rest, 2)) for half in pair])
+
+    def kind(self, layer: int) -> str:
+        """Which angles a layer has: ``flat`` ones, which are 0, ``local`` ones, or those of most layers, ""."""
+        return "flat" if layer in self.unturned else "local" if layer in self.local else ""
+
+    def turns(self, count: int, start: int = 0, kind: str = "") -> tuple[np.ndarray, np.ndarray]:
+        """Cosines and sines of ``count`` positions from ``start`` on, each ``[count, head_dim / 2]``.
+
+        A column is a pair of :attr:`places`; they are multiplied by the size of what is turned. ``kind``: of layers.
+        """
+        size, theta = self._turned, self.rope_theta
+        if kind == "local":
+            assert self.local_theta is not None
+            theta = self.local_theta
+        frequencies = theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
+        if self.scaling is not None and kind != "local":
             frequencies = self.scaling.scaled(frequencies)
-        return np.outer(np.arange(start, start + count), frequencies)
+        frequencies = np.pad(frequencies * (kind != "flat"), (0, (self.head_dim - size) // 2))
+        radians = np.outer(np.arange(start, start + count), frequencies)
+        factor = np.where(np.arange(self.head_dim // 2) < size // 2, self.turned_size, 1.0)
+        return factor * np.cos(radians), factor * np.sin(radians)
+
+    @property
+    def turned_size(self) -> float:
+        """Factor of queries and keys that turn."""
+        return 1.0 if self.scaling is None else self.scaling.size
 
     @property
     def attention(self) -> int:
@@ -211,6 +293,23 @@ class LanguageModel:
     def kv(self) -> int:
         """Elements of all key heads, and of all value heads."""
         return self.kv_heads * self.head_dim
+
+    @property
+    def layer_norms(self) -> Mapping[str, str]:
+        """Names of a layer's norms, with their place: 1 in front of attention, 2 of the feed-forward part.
+
+        Behind attention it is 3, behind the feed-forward part 4.
+        """
+        return NORMS[self.norms]
+
+    @property
+    def normed(self) -> bool:
+        """Whether queries and keys are normalised."""
+        return self.head_norms or self.joint_norms
+
+    def norm_features(self, projection: str) -> int:
+        """Elements that a norm behind ``q_proj`` or ``k_proj`` takes together."""
+        return self.shape(projection)[0] if self.joint_norms else self.head_dim
 
     @property
     def bias_elements(self) -> int:
@@ -251,15 +350,16 @@ class LanguageModel:
         linears = {linear.name: linear for linear in self.linears}
         for i in range(self.layers):
             layer = f"model.layers.{i}"
-            shapes[f"{layer}.input_layernorm.weight"] = (self.hidden,)
+            norms = {f"{layer}.{norm}.weight": place for norm, place in self.layer_norms.items()}
+            shapes |= {name: (self.hidden,) for name, place in norms.items() if place == "norm1"}
             for name, module in PROJECTIONS.items():
                 linear = linears[f"{layer}.{module}.{name}"]
                 shapes[f"{linear.name}.weight"] = (linear.outputs, linear.inputs)
                 if self.biases and name in BIASED:
                     shapes[f"{linear.name}.bias"] = (linear.outputs,)
-                if self.head_norms and name in HEAD_NORMS:
-                    shapes[f"{layer}.{module}.{HEAD_NORMS[name]}.weight"] = (self.head_dim,)
-            shapes[f"{layer}.post_attention_layernorm.weight"] = (self.hidden,)
+                if self.normed and name in HEAD_NORMS:
+                    shapes[f"{layer}.{module}.{HEAD_NORMS[name]}.weight"] = (self.norm_features(name),)
+            shapes |= {name: (self.hidden,) for name, place in norms.items() if place != "norm1"}
         shapes[NORM] = (self.hidden,)
         if not self.tied:
             shapes[HEAD] = (self.vocab, self.hidden)
@@ -278,96 +378,7 @@ class LanguageModel:
 
 #: Known by name, for a plan without weights.
 BUILT_IN: Mapping[str, LanguageModel] = {
-    model.name: model
-    for model in (
-        LanguageModel(
-            name="tinyllama-1.1b",
-            hidden=2048,
-            inter=5632,
-            layers=22,
-            heads=32,
-            kv_heads=4,
-            head_dim=64,
-            vocab=32000,
-            context=2048,
-            rope_theta=10000.0,
-            norm_eps=1e-5,
-            tied=False,
-        ),
-        LanguageModel(
-            name="smollm2-135m",
-            hidden=576,
-            inter=1536,
-            layers=30,
-            heads=9,
-            kv_heads=3,
-            head_dim=64,
-            vocab=49152,
-            context=8192,
-            rope_theta=100000.0,
-            norm_eps=1e-5,
-            tied=True,
-        ),
-        LanguageModel(
-            name="smollm2-360m",
-            hidden=960,
-            inter=2560,
-            layers=32,
-            heads=15,
-            kv_heads=5,
-            head_dim=64,
-            vocab=49152,
-            context=8192,
-            rope_theta=100000.0,
-            norm_eps=1e-5,
-            tied=True,
-        ),
-        LanguageModel(
-            name="qwen2.5-0.5b",
-            hidden=896,
-            inter=4864,
-            layers=24,
-            heads=14,
-            kv_heads=2,
-            head_dim=64,
-            vocab=151936,
-            context=32768,
-            rope_theta=1000000.0,
-            norm_eps=1e-6,
-            tied=True,
-            biases=True,
-        ),
-        LanguageModel(
-            name="llama-3.2-1b",
-            hidden=2048,
-            inter=8192,
-            layers=16,
-            heads=32,
-            kv_heads=8,
-            head_dim=64,
-            vocab=128256,
-            context=131072,
-            rope_theta=500000.0,
-            norm_eps=1e-5,
-            tied=True,
-            scaling=Scaling(factor=32.0, low=1.0, high=4.0, original=8192),
-        ),
-        LanguageModel(
-            name="qwen3-0.6b",
-            hidden=1024,
-            inter=3072,
-            layers=28,
-            heads=16,
-            kv_heads=8,
-            head_dim=128,
-            vocab=151936,
-            context=40960,
-            rope_theta=1000000.0,
-            norm_eps=1e-6,
-            tied=True,
-            head_norms=True,
-        ),
-    )
+    each["name"]: LanguageModel(**each) for each in read_json(Path(__file__).parent / "data/language_models.json")
 }
 
 
@@ -389,13 +400,19 @@ class Checkpoint(Protocol):
         """
 
 
-def check_tensors(path: Path, model: LanguageModel, found: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses a file whose tensors are not those of the model.
+def check_tensors(
+    path: Path,
+    model: LanguageModel,
+    found: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> None:
+    """Refuses a file whose tensors are not those of the model, or others that it needs: ``shapes``.
 
     It may lack a tensor, have one of another shape, or have one that this model cannot have. An embedding or head may
     have rows behind the vocabulary's (:func:`of_vocabulary`).
     """
-    for name, shape in model.tensors.items():
+    needed = model.tensors if shapes is None else shapes
+    for name, shape in needed.items():
         if name not in found:
             raise ValueError(f"{path}: has no tensor {name} ({list(shape)} is needed)")
         padded = name in (EMBEDDING, HEAD) and found[name][1:] == shape[1:] and found[name][0] >= shape[0]
@@ -403,11 +420,9 @@ def check_tensors(path: Path, model: LanguageModel, found: Mapping[str, tuple[in
             raise ValueError(f"{path}: tensor {name} has shape {list(found[name])}: {list(shape)} is needed")
     # A head beside a tied embedding is the embedding again; old files carry the angles of the positions.
     harmless = re.compile(r"lm_head\.weight|.*rotary_emb\.inv_freq")
-    strange = sorted(name for name in found.keys() - model.tensors.keys() if not harmless.fullmatch(name))
+    strange = sorted(name for name in found.keys() - needed.keys() if not harmless.fullmatch(name))
     if strange:
-        raise ValueError(
-            f"{path}: tensor {strange[0]} (of {len(strange)} such) has no place in a LLaMA model without biases"
-        )
+        raise ValueError(f"{path}: tensor {strange[0]} (of {len(strange)} such) has no place in this model")
 
 
 def of_vocabulary(model: LanguageModel, values: np.ndarray) -> np.ndarray:

@@ -34,6 +34,7 @@ __all__ = [
     "PackedModel",
     "QuantizedLinear",
     "coded_linear",
+    "keeps_groups",
     "model_of",
     "quantize_linear",
     "write_pack",
@@ -52,7 +53,8 @@ Progress = Callable[[int, int, str], None]
 class QuantizedLinear:
     """A linear in bitsandbytes' terms.
 
-    ``codes [N, K]``, a scale code a block, ``absmax2`` a group, ``offset``.
+    ``codes [N, K]``, a scale code a block, ``absmax2`` a group, ``offset``. ``rows``: which row of the matrix each is,
+    where they are in another order.
     """
 
     shape: StreamShape
@@ -60,28 +62,48 @@ class QuantizedLinear:
     scale_codes: np.ndarray
     absmax2: np.ndarray
     offset: np.float32
+    rows: np.ndarray | None = None
 
     def weight(self) -> np.ndarray:
         """The float32 matrix ``[N, K]`` that it stands for."""
         scales = dequantize_scales(self.scale_codes, self.absmax2, self.offset)
         flat = dequantize_blocks(self.codes, scales, book=BOOKS[self.shape.bits], block=TILE)
-        return flat.reshape(self.shape.outputs, self.shape.inputs)
+        made = flat.reshape(self.shape.outputs, self.shape.inputs)
+        return made if self.rows is None else made[np.argsort(self.rows)]
 
     def ordered(self, rows: np.ndarray) -> "QuantizedLinear":
-        """The same with its rows in another order, in which blocks that share a second-level scale stay together."""
-        blocks = np.arange(self.shape.blocks).reshape(self.shape.outputs, -1)[rows].reshape(-1)
-        groups = blocks[::GROUP] // GROUP
-        if not np.array_equal(np.repeat(groups, GROUP)[: len(blocks)], blocks // GROUP):
+        """The same with its rows in another order, in which blocks that share a second-level scale stay together.
+
+        One that was quantised in an order has that one alone.
+        """
+        if self.rows is not None:
+            assert np.array_equal(self.rows, rows)
+            return dataclasses.replace(self, rows=None)
+        if not keeps_groups(rows, self.shape.inputs):
             raise ValueError(f"inputs={self.shape.inputs}: the order of rows parts groups of {GROUP} scales")
+        groups = _blocks(rows, self.shape.inputs)[::GROUP] // GROUP
         scales = self.scale_codes.reshape(self.shape.outputs, -1)[rows].reshape(-1)
         return dataclasses.replace(self, codes=self.codes[rows], scale_codes=scales, absmax2=self.absmax2[groups])
 
 
-def quantize_linear(w: np.ndarray, bits: int = 4) -> QuantizedLinear:
+def _blocks(rows: np.ndarray, inputs: int) -> np.ndarray:
+    return np.arange(len(rows) * inputs // TILE).reshape(len(rows), -1)[rows].reshape(-1)
+
+
+def keeps_groups(rows: np.ndarray, inputs: int) -> bool:
+    """Whether blocks of a matrix that share a second-level scale stay together in an order of its rows."""
+    blocks = _blocks(rows, inputs)
+    return np.array_equal(np.repeat(blocks[::GROUP] // GROUP, GROUP)[: len(blocks)], blocks // GROUP)
+
+
+def quantize_linear(w: np.ndarray, bits: int = 4, rows: np.ndarray | None = None) -> QuantizedLinear:
     """Quantises ``w [N, K]`` in blocks of 64, as bitsandbytes does.
 
-    bitsandbytes does so with 4 bits; scales are double-quantised.
+    bitsandbytes does so with 4 bits; scales are double-quantised. ``rows``: an order in which blocks share scales of
+    the second level.
     """
+    if rows is not None:
+        return dataclasses.replace(quantize_linear(w[rows], bits), rows=rows)
     shape = StreamShape(outputs=w.shape[0], inputs=w.shape[1], bits=bits)
     codes, absmax = quantize_blocks(w, book=BOOKS[bits], block=TILE)
     return QuantizedLinear(shape, codes.reshape(w.shape), *quantize_scales(absmax))

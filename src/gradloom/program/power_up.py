@@ -1,8 +1,8 @@
 """Memory in block RAM at power-up, with data and programs.
 
 Data lie in blocks, and each program works on any block: it names places by their offset in the window, and the
-processor moves the window from block to block (``firmware/tuner_main.c``). The first block holds the header, and all
-that blocks share lies behind the last one.
+processor moves the window from block to block (``firmware/chip/runs/tuner_main.c``). The first block holds the header,
+and all that blocks share lies behind the last one.
 """
 
 import struct

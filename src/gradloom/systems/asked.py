@@ -66,9 +66,10 @@ def asked_for(
     ``model`` is a preset's name, a shipped model's, a file or a folder.
 
     ``board`` may be left out of a shipped model, which is a preset's own, and where one board alone has a preset for
-    the model; an answer that needs no board takes the first. ``method`` parts presets of one board; the first is meant
-    where it is left out, unless only a later one has the options that are ``given`` or takes their data. ``verb``: one
-    that the preset must have; None: any preset has a design. ``any_board``: a board without a preset is another's.
+    the model; an answer that needs no board, and a workload that has a usual one, take the first. ``method`` parts
+    presets of one board; the first is meant where it is left out, unless only a later one has the options that are
+    ``given`` or takes their data. ``verb``: one that the preset must have; None: any preset has a design.
+    ``any_board``: a board without a preset is another's.
 
     Raises
     ------
@@ -77,6 +78,9 @@ def asked_for(
     """
     if model in KNOWN:
         return _named(model, board, verb)
+    folder = Path(model)
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise ValueError(f"model={model}: is an adapter's folder: name the model that it is for, and --adapter {model}")
     able = [preset for preset in KNOWN.values() if verb is None or preset.workload.can(verb)]
     shipping = [preset for preset in able if preset.workload.ships == model]
     asked = {kind.kind: kind.function("knows")(model) for kind in _kinds(able)}
@@ -167,7 +171,7 @@ def _on(
         if any_board:
             return found[0], ""
         raise ValueError(f"board={board}: no preset {_DOES[verb]} {model} on it; must be one of {', '.join(boards)}")
-    if board is None and len(boards) > 1 and verb != "infer":
+    if board is None and len(boards) > 1 and verb != "infer" and not found[0].workload.usual_board:
         raise ValueError(f"board: must be given, {', '.join(boards)} have presets for {model}")
     here = [preset for preset in found if preset.board == (board or boards[0])]
     here = [preset for preset in here if method in preset.workload.methods] or here

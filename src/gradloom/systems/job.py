@@ -14,8 +14,8 @@ from gradloom.systems.results import Callback, HeldOut, Step
 from gradloom.workload import Progress
 
 if TYPE_CHECKING:
-    from gradloom.firmware.host import Counters
-    from gradloom.firmware.job import Losses
+    from gradloom.firmware.device.host import Counters
+    from gradloom.firmware.jobs.job import Losses
     from gradloom.sim.run.builds.designs import Design
     from gradloom.sim.run.machine import Machine
 
@@ -25,7 +25,12 @@ _GONE = "that of the run is not here; name it by --model"
 
 
 class BoardHost(Protocol):
-    """A :class:`~gradloom.sim.run.machine.MachineHost` for fine-tunes."""
+    """A :class:`~gradloom.sim.run.machine.MachineHost` for fine-tunes.
+
+    ``answers``: what it reads is of a machine that has run; else programs are written down for one.
+    """
+
+    answers: bool
 
     def describe(self, *, losses: "Losses | None", state: Sequence[tuple[int, int]] | None) -> None:
         """See :meth:`Job.machine`."""
@@ -114,12 +119,21 @@ class Job:
         from gradloom.sim.run.builds.designs import Design
         from gradloom.sim.run.machine import Machine
 
-        if self.host is not None:
-            assert not isinstance(self.host, AloneHost)
-            self.host.describe(losses=losses, state=state)
-            return Machine(self.host)
+        board = self.board(losses=losses, state=state)
+        if board is not None:
+            return Machine(board)
         files = (self.design or Design(self.preset)).files(lambda text: self.tell(0, 0, text))
         return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
+
+    def board(
+        self, *, losses: "Losses | None" = None, state: Sequence[tuple[int, int]] | None = None
+    ) -> BoardHost | None:
+        """The host, if there is one, told what :meth:`machine` has."""
+        if self.host is None:
+            return None
+        assert not isinstance(self.host, AloneHost)
+        self.host.describe(losses=losses, state=state)
+        return self.host
 
     def made(self, number: int, steps: int, loss: float) -> None:
         """Tells of step ``number``, from 1 on, unless that was done."""

@@ -17,7 +17,7 @@ from gradloom.systems.held_out import Judging, Score, share_of
 from gradloom.systems.job import Job
 
 if TYPE_CHECKING:
-    from gradloom.firmware.job import Losses
+    from gradloom.firmware.jobs.job import Losses
     from gradloom.models.adapters.lora import Learnt
     from gradloom.sim.run.counted import Words
     from gradloom.sim.run.machine import Machine, Ran

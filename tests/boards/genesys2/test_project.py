@@ -12,8 +12,8 @@ from amaranth_boards.genesys2 import Genesys2Platform
 from gradloom import boards
 from gradloom.boards.flow import FlowError, MissingToolError
 from gradloom.boards.genesys2.memory import PINS, mig_project
-from gradloom.firmware.soc import RAM_BYTES, JobProgram, SocJob
-from gradloom.firmware.soc_image import IMAGE, IMAGES, read_image
+from gradloom.firmware.chip.soc import RAM_BYTES, JobProgram, SocJob
+from gradloom.firmware.chip.soc_image import IMAGE, IMAGES, read_image, source
 
 from ..conftest import timing_report
 
@@ -143,7 +143,7 @@ def test_addresses_are_those_of_the_firmware(journal):
         "soc/m_axi_mem": memory,
         "jtag/Data": memory,
     }
-    header = (Path(boards.__file__).parents[1] / "firmware" / "soc_board.h").read_text()
+    header = source("soc_board.h").read_text()
     assert "GL_REGISTERS 0x20000000u" in header and BOARD.register_base == 0x20000000
     assert "GL_MEMORY 0x80000000u" in header and "GL_MEMORY_BYTES 0x40000000u" in header
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from gradloom import boards
-from gradloom.firmware import registers
+from gradloom.firmware.device import registers
 
 BOARD = boards.find("kv260")
 NAME = "instantft-kv260"
@@ -345,5 +345,5 @@ def test_a_missing_buffer_is_told_but_pynq_needs_none(kria):
     code, lines, errors = kria.load()
     assert (code, errors) == (0, [])
     assert lines[-2] == (
-        "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/guides/kv260.md)"
+        "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/guides/boards/kv260.md)"
     )

@@ -1,5 +1,6 @@
 """The Tcl that makes a bitstream runs in a real interpreter; Vivado's own commands are recorded."""
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.clocks import REACHED, reached
+from gradloom.boards.kv260.project import project_files
+from gradloom.preset import PRESETS
 
 BOARD = boards.find("kv260")
 DOCS = Path(__file__).parents[3] / "docs"
@@ -44,6 +47,48 @@ def test_every_bus_is_connected_once(journal):
         "registers/M00_AXI": {"accelerator/s_axi"},
         "accelerator/m_axi": {"ps/S_AXI_HP0_FPD"},
     }
+
+
+@pytest.mark.parametrize("hp_ports", [(0, 3), (0, 3, 1, 2)], ids=str)
+def test_several_managers_have_a_port_each(design, make_report, vivado, hp_ports):
+    """HP0 and HP3 first, which share no way to the memory; each on, clocked, as wide, with DDR alone."""
+    managers = ["m_axi", *(f"m_axi_{n}" for n in range(1, len(hp_ports)))]
+    boards.write_project(BOARD, design, make_report(managers=managers))
+    journal, error = vivado(design, inferred=" ".join((*managers, "s_axi", "clk")))
+    assert error is None
+    nets, config = journal.nets("connect_bd_intf_net"), ps_config(journal)
+    tied, assigned = journal.calls("ipx::associate_bus_interfaces"), journal.calls("assign_bd_address")
+    excluded = journal.calls("exclude_bd_addr_seg")
+    for manager, hp in zip(managers, hp_ports, strict=True):
+        assert nets[f"accelerator/{manager}"] == {f"ps/S_AXI_HP{hp}_FPD"}
+        assert config[f"CONFIG.PSU__USE__S_AXI_GP{hp + 2}"] == "1"
+        assert config[f"CONFIG.PSU__SAXIGP{hp + 2}__DATA_WIDTH"] == "128"
+        assert f"ps/saxihp{hp}_fpd_aclk" in journal.nets()["ps/pl_clk0"]
+        assert ["-busif", manager, "-clock", "clk", "core"] in tied
+        reached = {args[-2] for args in assigned if f"accelerator/{manager}" in args}
+        assert reached == {f"ps/SAXIGP{hp + 2}/HP{hp}_DDR_{end}" for end in ("LOW", "HIGH")}
+        held_back = {args[-1] for args in excluded if f"accelerator/{manager}" in args}
+        assert held_back == {f"ps/SAXIGP{hp + 2}/HP{hp}_{what}" for what in ("QSPI", "LPS_OCM")}
+    text = (design / "board/instantft-kv260.dtso").read_text(encoding="utf-8")
+    sides = [4 + 2 * hp + side for hp in sorted(hp_ports) for side in (0, 1)]
+    assert f"config-afi = {', '.join(f'<{side} 0>' for side in sides)}, <14 0x200>;" in text
+
+
+def test_managers_of_different_widths_are_refused(make_report):
+    report = make_report(managers=["m_axi", "m_axi_1"])
+    for port in report["ports"]:
+        if port["name"] == "m_axi_1_wdata":
+            port["width"] = 64
+    with pytest.raises(ValueError, match="m_axi_1_wdata must be as wide as m_axi_wdata, not 64"):
+        project_files(BOARD, report)
+
+
+def test_more_ports_than_a_board_has_are_refused():
+    preset = PRESETS["edge-qlora-genesys2"]
+    preset = dataclasses.replace(preset, config=preset.config.replace(ports=2))
+    boards.check(BOARD, preset)
+    with pytest.raises(ValueError, match="ports=2: genesys2 has 1 for a design; must be at most that"):
+        boards.check(boards.find("genesys2"), preset)
 
 
 def test_the_ports_in_use_are_on_and_every_other_is_off(journal):
@@ -217,8 +262,8 @@ def test_a_bad_report_is_refused(tmp_path, report, change, message):
 
 
 def test_a_memory_bus_that_the_port_cannot_take_is_refused(tmp_path, make_report):
-    with pytest.raises(ValueError, match="m_axi_wdata must be 32, 64 or 128 bits wide on kv260, not 256"):
-        boards.write_project(BOARD, tmp_path, make_report(data_bits=256))
+    with pytest.raises(ValueError, match="m_axi_wdata must be 32, 64, 128 or 256 bits wide on kv260, not 512"):
+        boards.write_project(BOARD, tmp_path, make_report(data_bits=512))
 
 
 def test_the_driver_and_host_come_with_the_design(tmp_path, report):

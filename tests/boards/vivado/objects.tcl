@@ -23,13 +23,17 @@ set cores [dict create \
         settings {PSU__FPGA_PL0_ENABLE PSU__FPGA_PL1_ENABLE PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ
             PSU__CRL_APB__PL0_REF_CTRL__SRCSEL PSU__USE__FABRIC__RST
             PSU__USE__M_AXI_GP0 PSU__USE__M_AXI_GP1 PSU__USE__M_AXI_GP2 PSU__MAXIGP0__DATA_WIDTH
-            PSU__USE__S_AXI_GP2 PSU__SAXIGP2__DATA_WIDTH PSU__USE__IRQ0 PSU__USE__IRQ1}}]
+            PSU__USE__S_AXI_GP2 PSU__SAXIGP2__DATA_WIDTH PSU__USE__S_AXI_GP3 PSU__SAXIGP3__DATA_WIDTH
+            PSU__USE__S_AXI_GP4 PSU__SAXIGP4__DATA_WIDTH PSU__USE__S_AXI_GP5 PSU__SAXIGP5__DATA_WIDTH PSU__USE__IRQ0 PSU__USE__IRQ1}}]
 # Pins and buses of the processing system that a setting switches on.
 set switched {
     PSU__USE__M_AXI_GP0 {maxihpm0_fpd_aclk M_AXI_HPM0_FPD}
     PSU__USE__M_AXI_GP1 {maxihpm1_fpd_aclk M_AXI_HPM1_FPD}
     PSU__USE__M_AXI_GP2 {maxihpm0_lpd_aclk M_AXI_HPM0_LPD}
     PSU__USE__S_AXI_GP2 {saxihp0_fpd_aclk S_AXI_HP0_FPD}
+    PSU__USE__S_AXI_GP3 {saxihp1_fpd_aclk S_AXI_HP1_FPD}
+    PSU__USE__S_AXI_GP4 {saxihp2_fpd_aclk S_AXI_HP2_FPD}
+    PSU__USE__S_AXI_GP5 {saxihp3_fpd_aclk S_AXI_HP3_FPD}
     PSU__USE__IRQ0 {pl_ps_irq0 ""}
     PSU__USE__IRQ1 {pl_ps_irq1 ""}
 }
@@ -135,7 +139,7 @@ proc create_bd_cell {args} {
             dict set ::cells $name [dict merge [dict get $::cores $vlnv] [dict create vlnv $vlnv values {}]]
         } elseif {$vlnv in $::catalogue} {
             set pins [list $::clock_port $::reset_port $::interrupt_port]
-            dict set ::cells $name [dict create vlnv $vlnv pins $pins buses {m_axi s_axi} settings {} values {}]
+            dict set ::cells $name [dict create vlnv $vlnv pins $pins buses [lsearch -all -inline -regexp $::inferred {^(s_axi|m_axi(_[0-9])?)$}] settings {} values {}]
         } else {
             missing core $vlnv
         }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gradloom
-from gradloom.firmware.card import BLOCK, read_card
+from gradloom.firmware.chip.card import BLOCK, read_card
 from gradloom.models.adapters.lora import Adapter, fresh_lora, save_lora
 from gradloom.models.adapters.words import pack_adapters, unpack_adapters
 from gradloom.models.language import LanguageModel

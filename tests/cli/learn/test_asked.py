@@ -24,6 +24,8 @@ LENET5 = str(shipped_networks()["lenet5"])
         ("smollm2-135m", None, None, "edge-qlora-genesys2", None),
         ("smollm2-135m", "genesys2", "lora-xs", "edge-qlora-genesys2", None),
         ("smollm2-135m", "genesys2", "instantft", "instantft-llm-genesys2", None),
+        ("smollm2-135m", "kv260", None, "edge-qlora-kv260", None),
+        ("smollm2-135m", "kv260", "instantft", "instantft-llm-kv260", None),
         ("tinyllama-1.1b", None, None, "edge-qlora-genesys2", "tinyllama-1.1b"),
         ("spar-lstm", None, None, "lstm-kv260", None),
         ("digits-unet", "kv260", None, "cdm-qta-kv260", None),
@@ -63,11 +65,17 @@ def test_files_and_folders_are_what_they_hold(tmp_path):
         (("lenet5", "--board", "zcu104"), "board=zcu104: no preset fine-tunes lenet5 on it; must be one of kv260"),
         (("instantft-kv260", "--board", "ulx3s"), "board=ulx3s: must be left out or kv260"),
         (("lenet5", "--method", "lora"), "method=lora: must be left out, instantft-kv260 fine-tunes images"),
+        (("D",), "model=D: is an adapter's folder: name the model that it is for, and --adapter D"),
     ],
     ids=lambda each: " ".join(Path(part).name for part in each) if isinstance(each, tuple) else "",
 )
 def test_refusals(run, tmp_path, monkeypatch, arguments, says):
     monkeypatch.chdir(Path(__file__).parents[3])
+    if arguments == ("D",):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "D").mkdir()
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            (tmp_path / "D" / name).write_text("{}")
     code, out, err = run("finetune", *arguments, "-o", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
     assert out == "" and err.startswith(f"gradloom: {says}"), err

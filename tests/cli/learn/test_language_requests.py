@@ -188,9 +188,9 @@ def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):
 
 
 def test_a_card_has_as_many_steps_as_the_firmware_has_room_for():
-    from gradloom.firmware.soc import MAX_PROGRAMS, MAX_STEP_PROGRAMS
-    from gradloom.firmware.steps import MAX_PROGRAMS as OF_A_TABLE
-    from gradloom.firmware.steps import MAX_STEPS
+    from gradloom.firmware.chip.soc import MAX_PROGRAMS, MAX_STEP_PROGRAMS
+    from gradloom.firmware.chip.steps import MAX_PROGRAMS as OF_A_TABLE
+    from gradloom.firmware.chip.steps import MAX_STEPS
     from gradloom.systems.text.workload import QLoraOptions
 
     folder = files("gradloom.firmware")

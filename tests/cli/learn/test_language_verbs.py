@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gradloom
-from gradloom.firmware.card import read_card
+from gradloom.firmware.chip.card import read_card
 from gradloom.models.adapters.language.methods import METHODS
 from gradloom.models.adapters.language.vectors import load_vectors
 from gradloom.models.adapters.lora import fresh_lora, load_lora

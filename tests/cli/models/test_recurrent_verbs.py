@@ -14,7 +14,10 @@ from gradloom.models.recurrent.host import FloatDense, Function
 from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.models.recurrent.stored import save_network
 from gradloom.sim.reference import cell
+from gradloom.sim.run import machine
+from gradloom.sim.run.builds.designs import design
 
+from ...deep import DEEP
 from ...models.recurrent.models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, unfused
 
 
@@ -145,22 +148,37 @@ def test_a_machine_answers_in_simulated_rtl(run, tmp_path):
                 np.testing.assert_array_equal(rtl[name], reference[name])
 
 
-def test_a_design_is_chosen_for_a_network(run, tmp_path):
-    """Its parameters are told first, nobody sets them; the reference needs no design."""
+def test_a_design_is_chosen_for_a_network(run, tmp_path, monkeypatch):
+    """Its parameters are told first, nobody sets them; the reference needs no design.
+
+    A preset's whole machine is simulated with GRADLOOM_DEEP=1: to build it takes a minute.
+    """
+    simulated = []
+
+    def made_of(config):
+        simulated.append((config.cells, config.gru))
+        if not DEEP:
+            raise ValueError("no Verilog is made here")
+        return design(config)
+
+    monkeypatch.setattr(machine, "design", made_of)
     made = example_layers("GRU", 1, 9, 5, layers=2, both=True, classes=3, pick="ends")
     np.savez(tmp_path / "x.npz", x=example_codes(made, np.random.default_rng(1), 3, 6) * made.input.scale)
     save_network(made, tmp_path / "net")
     asked = (tmp_path / "net", "--board", "zcu104")
     code, _, err = run("infer", *asked, "--data", tmp_path / "x.npz", "--engine", "rtl")
     with_ = "with cells=4 (4 layers and directions), gru=1 (a GRU)"
-    assert code == 0 and err.splitlines()[0].endswith(f"preset lstm-zcu104 answers on zcu104; {with_}")
+    assert simulated == [(4, 1)] and code == (0 if DEEP else 2), err
+    assert err.splitlines()[0].endswith(f"preset lstm-zcu104 answers on zcu104; {with_}")
     assert with_ in " ".join(run("import", tmp_path / "net")[1].split())
     code, out, err = run("plan", *asked, "--steps", "6", "--json")
     told = json.loads(out)
     assert code == 0 and (told["parameters"]["cells"], told["parameters"]["gru"]) == (4, 1), err
     assert told["forecast"] is None and told["answer"]["cycles"] > 0
-    code, out, _ = run("generate", *asked, "-o", tmp_path / "design", "--json")
-    assert code == 0 and json.loads(out)["parameters"] == told["parameters"]
+    sizes = {"hidden": 16, "inputs": 32, "parallel": 8, "sequences": 4, "products": 1}
+    changes = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
+    code, out, err = run("generate", *asked, *changes, "-o", tmp_path / "design", "--json")
+    assert code == 0 and json.loads(out)["parameters"] == told["parameters"] | sizes, err
     code, out, err = run("generate", *asked, "--set", "cells=2", "-o", tmp_path / "small")
     assert (code, out, err.count("\n")) == (2, "", 1) and "set cells=4" in err and not (tmp_path / "small").exists()
     save_network(example_layers("LSTM", 1, 300, 5, layers=9), tmp_path / "large")

@@ -7,10 +7,11 @@ import pytest
 
 from gradloom.models.recurrent.coding import Coding
 from gradloom.models.recurrent.example import example_codes, example_network
-from gradloom.models.recurrent.example_cells import example_cell, example_dense, example_layers
+from gradloom.models.recurrent.example_cells import example_cell, example_dense, example_layers, example_odd
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.feed import Feed
 from gradloom.rtl.engines.cell.gru import GruStages
+from gradloom.rtl.engines.cell.requantize import MultiplyShift
 from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.engines.cell.states import StateStages
 from gradloom.rtl.formats.cell import CellOpcode
@@ -25,12 +26,12 @@ from ...deep import deep
 from .test_cell import play
 
 SIZES = RecurrentConfig(hidden=8, inputs=32, parallel=2, sequences=4, window=16, cells=4, gru=1)
-#: GRUs that reset in front of the product: a cell of each pass.
-PASSES = SIZES.replace(cells=8, gru=2)
+#: GRUs that reset in front of the product: a cell of each pass. Ties of scales whose ratio has an odd denominator.
+PASSES = SIZES.replace(cells=8, gru=2, ties=1)
 #: With a register behind tables, and one product a slice.
 LATE = SIZES.replace(hidden=16, parallel=1, products=1, sequences=2, cells=4, gru=2, table_cycles=2)
 #: For the bench of the engine alone.
-BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=2)
+BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=2, ties=1)
 
 KINDS = ("LSTM", "CIFG", "GRU", "RNN")
 #: Slow writes fill the queue of results; slow reads starve the input.
@@ -89,6 +90,37 @@ def test_every_code_sum_and_counter(name, memory):
     assert "stall" in memory or ran.figures["cycles"] == ran.figures["forecast"]
     assert len(np.unique(ran.trace.h)) > 6
     assert not made.behind or len(np.unique(ran.sums)) > made.head.weight.shape[0]
+
+
+def tied(kind):
+    """Of the sums of most gates each sixth is a tie."""
+    made = example_layers(kind, 14, 8, 6)
+    half, none = np.full(8, 0.5), np.zeros(8)
+    coding = Coding(6 * 0.5 * made.input.scale, -32, 31)
+    gates = {
+        name: replace(
+            each, w=np.sign(each.w), u=np.sign(each.u), w_scale=half, u_scale=half, bias=none, accumulator=coding
+        )
+        for name, each in made.cell.gates.items()
+    }
+    return replace(made, cell=replace(made.cell, gates=gates))
+
+
+ODD = {
+    "windows": example_odd(example_network(37, 8, 3, kernel=4, stride=2, outputs=6, classes=5), 37),
+    "GRU": example_odd(example_layers("GRU", 14, 8, 6), 14),
+    "LSTM of many": tied("LSTM"),
+    "GRU0 of many": tied("GRU0"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_ties_of_scales_in_any_ratio_go_to_the_even_code(name):
+    made = ODD[name]
+    found = [each["quantizer"] for each in made.integers.quantizers() if "near" in each]
+    assert len(found) > 2, found
+    ran = run_cell(made, example_codes(made, np.random.default_rng(6), 2, 16), PASSES, timing=MEMORIES[2])
+    assert len(np.unique(ran.trace.h)) > 6
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU0"])
@@ -154,15 +186,18 @@ def test_a_design_without_them_refuses_them():
         (GruStages, "early", "GRU"),
         (Feed, "unpassed", "GRU0"),
         (StateStages, "forgotten", "GRU0"),
+        (MultiplyShift, "near", "LSTM"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_mutant_fails_the_bench(monkeypatch, unit, name, kind):
     made, each, engine = example_layers(kind, 7, 7, 5, powers=False), mutant(unit, name), CellEngine
+    if unit is MultiplyShift:
+        made = tied(kind)
     if unit is StateStages:  # a part of the engine's class
         engine = type("Broken", (each, CellEngine), {})
     else:
-        place = "states" if unit is GruStages else "engine"
+        place = {GruStages: "states", MultiplyShift: "gates"}.get(unit, "engine")
         monkeypatch.setattr(f"gradloom.rtl.engines.cell.{place}.{unit.__name__}", each)
     broken = EngineBench(SPEC, component=engine(SPEC, BENCH))
     with pytest.raises(AssertionError):
@@ -205,10 +240,20 @@ BAD = {
         SIZES.replace(gru=0, cells=1),
         "does not fit a design with cells=1, gru=0: set cells=2 .2 layers and directions., gru=1 .a GRU.$",
     ),
+    "ties": (
+        example_odd(example_layers("GRU", 14, 8, 5), 14),
+        SIZES,
+        "with ties=0: set ties=1 .ties of the update accumulator, the ratio of whose scales has an odd denominator.$",
+    ),
     "codes of the inner sum": (
         gru(inner=Coding(2.0**-4, -200, 200)),
         SIZES,
         "inner accumulator: has 401 codes: at most 256 fit the cell engine",
+    ),
+    "scales of the states": (
+        gates(new={"output": Coding(0.0271, -32, 31, name="n")}),
+        SIZES,
+        "the hidden state has scale 0.03125 and the new state, quantised by 'n', 0.0271, whose ratio must be one of",
     ),
     "1 minus the gate": (
         gates(update={"output": Coding(2.0**-9, 0, 255)}),
@@ -229,7 +274,7 @@ BAD = {
     "thresholds": (
         gru(hidden=Coding(2.0**-5, -2, 2, levels=np.array([[-0.7, -0.1, 0.3, 0.31]]))),
         SIZES,
-        "hidden state: became a table of 4 thresholds",
+        "hidden state: became a table of 4 thresholds, which are on no line",
     ),
 }
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import ProgramError
+from gradloom.firmware.device.host import ProgramError
 from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.engines.linear.commands import OPERAND_ARG
 from gradloom.rtl.machines.language import LINEAR

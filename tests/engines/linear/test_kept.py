@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from gradloom.firmware.card import KEPT, Section, read_header, write_card
-from gradloom.firmware.kept import Reason, newest
-from gradloom.firmware.soc import STOPPED, JobKept, JobProgram, Limits, SocJob
+from gradloom.firmware.chip.card import KEPT, Section, read_header, write_card
+from gradloom.firmware.chip.kept import Reason, newest
+from gradloom.firmware.chip.soc import STOPPED, JobKept, JobProgram, Limits, SocJob
 from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, build_soc

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import ProgramError
+from gradloom.firmware.device.host import ProgramError
 from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode

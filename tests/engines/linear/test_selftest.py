@@ -1,6 +1,6 @@
 """The self-test of a machine for language models: the last check copies through the gradient engine's h."""
 
-from gradloom.firmware.selftest import CHECKS, run_selftest
+from gradloom.firmware.device.selftest import CHECKS, run_selftest
 
 
 def test_the_selftest_passes_and_copies_through_h(machine):

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.device.host import Accelerator
 from gradloom.rtl.emit.verilog import WAIVERS, emit
 from gradloom.rtl.machines.accelerator import Accelerator as Design
 from gradloom.rtl.soc.slot import Slot, firmware_header, slot_files, wrapper

@@ -8,11 +8,11 @@ import zlib
 import numpy as np
 import pytest
 
-from gradloom.firmware.adapter_store import AdapterStore
-from gradloom.firmware.card import Section, write_card
-from gradloom.firmware.host import ProgramError
-from gradloom.firmware.soc import FAILED, JobKept, JobProgram, JobResult, ResultKind, SocJob, parse_losses
-from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
+from gradloom.firmware.chip.adapter_store import AdapterStore
+from gradloom.firmware.chip.card import Section, write_card
+from gradloom.firmware.chip.soc import FAILED, JobKept, JobProgram, JobResult, ResultKind, SocJob, parse_losses
+from gradloom.firmware.chip.soc_image import build, compilers, image_text, sources_sum
+from gradloom.firmware.device.host import ProgramError
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL

@@ -11,9 +11,9 @@ from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore
 
 
 @functools.cache
-def _bench(lanes, tokens, features, head):
+def _bench(lanes, tokens, features, head, gelu):
     """What takes longest is to make an engine."""
-    engine = VectorEngine(lanes=lanes, tokens=tokens, features=features, head=head)
+    engine = VectorEngine(lanes=lanes, tokens=tokens, features=features, head=head, gelu=gelu)
     return EngineBench(
         SPEC, component=engine, watch={"saturated": engine.saturated, "o": engine.o_magnitude, "q": engine.q_magnitude}
     )
@@ -24,7 +24,7 @@ class VectorBench:
 
     def __init__(self, dut, row):
         self.lanes, self.row = dut.lanes, row
-        self.bench = _bench(dut.lanes, dut.tokens, dut.features, dut.head)
+        self.bench = _bench(dut.lanes, dut.tokens, dut.features, dut.head, dut.gelu)
 
     def beats(self, tensor):
         """A tensor's beats in the engine's order."""

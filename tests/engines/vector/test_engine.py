@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.vector.engine import VectorEngine
-from gradloom.rtl.formats.vector import TERM, VectorOpcode
+from gradloom.rtl.formats.vector import GATES, TERM, VectorOpcode
 from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import LEAD
@@ -18,7 +18,7 @@ HOLD = 150
 
 
 def make(lanes=LANES):
-    return VectorEngine(lanes=lanes, tokens=8, features=128, head=32)
+    return VectorEngine(lanes=lanes, tokens=8, features=128, head=32, gelu=True)
 
 
 def words(rng, shape, width=ACTIVATION.width):
@@ -40,21 +40,17 @@ def test_swiglu(vector_bench, stall):
     rng = np.random.default_rng(1)
     gate, up, dy = (words(rng, SHAPE) for _ in range(3))
     commands, expected = [], []
-    for gate_shift, shift in ((15, 24), (3, 30), (30, 20)):
+    for gate_shift, shift, kind in ((15, 24, "silu"), (16, 24, "gelu_tanh"), (3, 30, "gelu_tanh"), (30, 20, "silu")):
+        gate_of = {"gate": gate_shift, "causal": kind == "gelu_tanh"}
         forward = {"left": 22, "shift": shift}
         backward = {"left": 22, "right": 23, "shift": shift, "second_shift": shift + 2}
         commands += [
-            (VectorOpcode.SWIGLU, forward | {"gate": gate_shift}, {"a": gate, "b": up}, {"o": SHAPE}),
-            (
-                VectorOpcode.SWIGLU_BACKWARD,
-                backward | {"gate": gate_shift},
-                {"a": gate, "b": up, "c": dy},
-                {"o": SHAPE, "q": SHAPE},
-            ),
+            (VectorOpcode.SWIGLU, forward | gate_of, {"a": gate, "b": up}, {"o": SHAPE}),
+            (VectorOpcode.SWIGLU_BACKWARD, backward | gate_of, {"a": gate, "b": up, "c": dy}, {"o": SHAPE, "q": SHAPE}),
         ]
         expected += [
-            (reference.swiglu(gate, up, gate_shift=gate_shift, **forward),),
-            reference.swiglu_backward(dy, gate, up, gate_shift=gate_shift, **backward),
+            (reference.swiglu(gate, up, gate_shift=gate_shift, tables=GATES[kind], **forward),),
+            reference.swiglu_backward(dy, gate, up, gate_shift=gate_shift, tables=GATES[kind], **backward),
         ]
     for got, tensors in zip(vector_bench(make(), ROW)(commands, stall=stall), expected):
         same(got, **dict(zip("oq", tensors)))
@@ -177,12 +173,15 @@ def test_results_that_are_held_are_not_lost(vector_bench):
     gate, up, dy = (words(rng, shape) for _ in range(3))
     assert gate.size // LANES > make().depth + 4 * LEAD
     gated = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
-    both = (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15}, {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape})
-    found = vector_bench(make(), ROW)(
-        [both, both, both, (VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape})], hold=HOLD
+    operands, results = {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape}
+    both, gelu = (
+        (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15, "causal": which}, operands, results) for which in (0, 1)
     )
-    for each in found[:3]:
-        same(each, **dict(zip("oq", reference.swiglu_backward(dy, gate, up, gate_shift=15, **gated))))
+    last = VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape}
+    found = vector_bench(make(), ROW)([both, gelu, both, last], hold=HOLD)
+    for each, kind in zip(found, ("silu", "gelu_tanh", "silu")):
+        made = reference.swiglu_backward(dy, gate, up, gate_shift=15, tables=GATES[kind], **gated)
+        same(each, **dict(zip("oq", made)))
     same(found[3], o=reference.add(gate, up, left=7, right=12))
 
 

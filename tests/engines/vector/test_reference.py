@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.vector import EPS_SHIFT, GATE_FRAC, ROOTS, SIGMOID, SILU_SLOPE
+from gradloom.rtl.formats.vector import EPS_SHIFT, GATE_FRAC, GATES, ROOTS
 from gradloom.rtl.formats.vector import TERM as TERM_WORD
 from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 from gradloom.sim.reference import vector as reference
@@ -12,9 +12,10 @@ from gradloom.systems.text.reference import mathematics as llama
 
 #: A term is rounded once, and what enters it is cut three bits below, one or two products.
 TERM = 0.5 + 2 / 8
-#: Tables, bits of the argument that are cut times the steepest slope, and what lies beyond 16.
-GATE = SIGMOID.error + 0.25 * 2.0**-GATE_FRAC + 2e-7
-SLOPE = SILU_SLOPE.error + 0.5 * 2.0**-GATE_FRAC + 2e-6
+#: Of an activation's tables their errors, bits of the argument that are cut times the steepest slope, and what lies
+#: beyond 16.
+STEEPEST = {"silu": (0.25, 0.5), "gelu_tanh": (0.4, 0.8)}
+BEYOND = 2e-7, 2e-6
 #: Relative: the table's, of roots from 0.5 on; bits of the argument cut; the largest mantissa.
 ROOT = max(table.error for table in ROOTS) / 0.5 + 2.0**-17 + 2.0**-17
 #: Relative, of the pull: two roots; squares, sums and products cut to 17 bits, the least of each being so much larger.
@@ -46,21 +47,28 @@ def tensors(seed, shape, *scales):
     return [rng.standard_t(4, shape) * scale for scale in scales]
 
 
+@pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("scales", [(1.5, 1.0, 1e-3), (6.0, 60.0, 6e-5), (1e-3, 1e-3, 1.0), (0.3, 0.2, 1e-4)], ids=str)
-def test_swiglu(scales):
+def test_swiglu(scales, kind):
+    by_gate, by_slope = (
+        table.error + steepest * 2.0**-GATE_FRAC + beyond
+        for table, steepest, beyond in zip(GATES[kind], STEEPEST[kind], BEYOND)
+    )
+    tables = {"tables": GATES[kind]}
     gate, up, dy = tensors(1, (32, 1536), *scales)
     (gw, gf), (uw, uf), (dw, df) = encode(gate), encode(up), encode(dy)
     g, u, d = decode(gw, gf), decode(uw, uf), decode(dw, df)
-    y = llama.swiglu(gate, up)
+    y = llama.gated(gate, up, kind)
     yf = encode(y)[1]
-    silu = GATE * np.abs(g) + TERM * 2.0 ** -(gf + 1)
-    check(reference.swiglu(gw, uw, **plan.swiglu(gf, uf, yf)), yf, llama.swiglu(g, u), silu * np.abs(u), y)
-    dgate, dup = llama.swiglu_backward(dy, gate, up)
+    gated = by_gate * np.abs(g) + TERM * 2.0 ** -(gf + 1)
+    made = reference.swiglu(gw, uw, **plan.swiglu(gf, uf, yf), **tables)
+    check(made, yf, llama.gated(g, u, kind), gated * np.abs(u), y)
+    dgate, dup = llama.gated_backward(dy, gate, up, kind)
     fracs = encode(dgate)[1], encode(dup)[1]
-    found = reference.swiglu_backward(dw, gw, uw, **plan.swiglu_backward(df, gf, uf, *fracs))
-    exact = llama.swiglu_backward(d, g, u)
-    check(found[0], fracs[0], exact[0], np.abs(d) * (SLOPE * np.abs(u) + TERM * 2.0**-uf), dgate)
-    check(found[1], fracs[1], exact[1], np.abs(d) * silu, dup)
+    found = reference.swiglu_backward(dw, gw, uw, **plan.swiglu_backward(df, gf, uf, *fracs), **tables)
+    exact = llama.gated_backward(d, g, u, kind)
+    check(found[0], fracs[0], exact[0], np.abs(d) * (by_slope * np.abs(u) + TERM * 2.0**-uf), dgate)
+    check(found[1], fracs[1], exact[1], np.abs(d) * gated, dup)
 
 
 @pytest.mark.parametrize("features", [576, 2048])

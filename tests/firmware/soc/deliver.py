@@ -7,8 +7,8 @@ import subprocess
 
 import numpy as np
 
-from gradloom.firmware.card import DELIVERY, KEPT, Section, write_card
-from gradloom.firmware.delivered import Area, DeliveryRequest
+from gradloom.firmware.chip.card import DELIVERY, KEPT, Section, write_card
+from gradloom.firmware.chip.delivered import Area, DeliveryRequest
 
 MEMORY, COUNT, AT = 1 << 20, 160, 4096
 

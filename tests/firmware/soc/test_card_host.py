@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import gradloom.firmware
 import gradloom.sim
+from gradloom.firmware.chip.soc_image import includes, source
 from gradloom.sim.run.soc import CARDS
 
-FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench/harness"
+BENCH = Path(gradloom.sim.__file__).parent / "bench/harness"
 TRIES = 1471
 HEADER = """
 #define GL_BOARD_CARD 1
@@ -49,9 +49,9 @@ def start(tmp_path_factory):
                 "-std=c99",
                 *strict,
                 f'-DGL_BOARD_HEADER="{folder / "board.h"}"',
-                f"-I{FIRMWARE}",
+                *includes(),
                 "-c",
-                str(FIRMWARE / f"{name}.c"),
+                str(source(f"{name}.c")),
                 "-o",
                 str(folder / f"{name}.o"),
             ],

@@ -13,7 +13,7 @@ from gradloom.delivery.keys import Signer, write_keys
 from gradloom.delivery.manifest import WORDS
 from gradloom.delivery.package import key_list_package, signed_package
 from gradloom.delivery.words import GROUP, encode
-from gradloom.firmware.delivered import DeliveryRequest
+from gradloom.firmware.chip.delivered import DeliveryRequest
 
 from ...systems.text.card.power import compiled
 from .deliver import COUNT, MEMORY, Receiver, base_of, fresh_card
@@ -224,7 +224,7 @@ def test_a_card_that_does_not_store_keeps_what_was_there(board, make, settings, 
     words = board.start()[1]
     board.ask(make(THIRD, 4)[0], number=2)
     with board.card.open("rb") as file:
-        from gradloom.firmware.delivered import Area
+        from gradloom.firmware.chip.delivered import Area
 
         entry = Area.of(file).entry
     spare = (entry.start + 2 * entry.size // 5) // 512 + 2

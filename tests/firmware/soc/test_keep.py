@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import gradloom.firmware
+from gradloom.firmware.chip.soc_image import includes, source
 
-FOLDER = Path(gradloom.firmware.__file__).parent
 HEADER = """
 #include <stdint.h>
 extern uintptr_t host_memory;
@@ -24,11 +23,8 @@ def program(tmp_path_factory):
         pytest.skip("gcc is not installed")
     folder = tmp_path_factory.mktemp("keep")
     (folder / "board.h").write_text(HEADER)
-    sources = [
-        Path(__file__).with_name("keep_host.c"),
-        *(FOLDER / f"{name}.c" for name in ("soc_keep", "gradloom_sum")),
-    ]
-    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{FOLDER}"]
+    sources = [Path(__file__).with_name("keep_host.c"), *(source(f"{name}.c") for name in ("soc_keep", "gradloom_sum"))]
+    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", *includes()]
     command += [f'-DGL_BOARD_HEADER="{folder / "board.h"}"', *map(str, sources), "-o", str(folder / "keep")]
     subprocess.run(command, check=True)
     return folder / "keep"

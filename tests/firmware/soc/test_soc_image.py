@@ -8,15 +8,15 @@ import sys
 import pytest
 
 from gradloom.boards.firmware_files import soc_files
-from gradloom.firmware import soc_image
-from gradloom.firmware.soc import RAM_BYTES
+from gradloom.firmware.chip import soc_image
+from gradloom.firmware.chip.soc import RAM_BYTES
 from gradloom.rtl.soc.slot import Slot, firmware_header
 
 
 @pytest.mark.parametrize("main", soc_image.IMAGES)
 def test_the_image_is_of_these_sources_and_small(main):
     notes, image = soc_image.read_image(soc_image.IMAGES[main])
-    assert notes["sources"] == soc_image.sources_sum(main), f"python -m gradloom.firmware.soc_image --main {main}"
+    assert notes["sources"] == soc_image.sources_sum(main), f"python -m gradloom.firmware.chip.soc_image --main {main}"
     assert int(notes["bytes"]) == len(image) <= RAM_BYTES
     # A good part of either memory is for variables and stack.
     assert len(image) < {"soc": 56 << 10, "tuner": 16 << 10}[main]
@@ -69,7 +69,7 @@ def test_another_board_brings_its_own_header_and_memory(tmp_path):
         [
             sys.executable,
             "-m",
-            "gradloom.firmware.soc_image",
+            "gradloom.firmware.chip.soc_image",
             "--board-header",
             "my_board.h",
             "--march",

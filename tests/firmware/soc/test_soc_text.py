@@ -3,17 +3,15 @@
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from gradloom.boards import find
-from gradloom.firmware import soc_image
+from gradloom.firmware.chip import soc_image
 from gradloom.preset import PRESETS
 from gradloom.sim.bench.tuner import expected_lines
 from gradloom.systems.images.program.digits import digits_data, digits_plan
 
-FIRMWARE = Path(soc_image.__file__).parent
 PROGRAM = """
 #include "soc_text.h"
 int main(void)
@@ -51,13 +49,13 @@ def test_text_is_kept_and_sent_again_as_often_as_asked(tmp_path, room, kept):
             "-Wextra",
             "-Werror",
             f"-DROOM={room}",
-            f"-I{FIRMWARE}",
+            *soc_image.includes(),
             f"-I{tmp_path}",
             '-DGL_BOARD_HEADER="board.h"',
             "-o",
             str(program),
             str(tmp_path / "main.c"),
-            str(FIRMWARE / "soc_text.c"),
+            str(soc_image.source("soc_text.c")),
         ],
         check=True,
     )
@@ -66,7 +64,7 @@ def test_text_is_kept_and_sent_again_as_often_as_asked(tmp_path, room, kept):
 
 
 def test_all_lines_of_the_preset_have_room():
-    room = re.search(r"^#define KEPT (\d+)u$", (FIRMWARE / "tuner_main.c").read_text(), re.MULTILINE)
+    room = re.search(r"^#define KEPT (\d+)u$", soc_image.source("tuner_main.c").read_text(), re.MULTILINE)
     assert room is not None
     plan = digits_plan(PRESETS["digits-ulx3s"].config, memory=find("ulx3s").memory_bytes)
     lines = [*expected_lines(plan, digits_data(plan.samples)), f"cycles: {1 << 32}"]

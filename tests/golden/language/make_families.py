@@ -86,13 +86,73 @@ FAMILIES = {
             },
         ],
     ),
+    "phi3": (
+        "Phi3",
+        [
+            {
+                "num_key_value_heads": 2,
+                "partial_rotary_factor": 0.75,
+                "original_max_position_embeddings": 16,
+                "rope_theta": 500.0,
+                "rope_scaling": {
+                    "type": "longrope",
+                    "short_factor": [1.0, 1.1, 1.25, 1.5, 2.0, 3.0],
+                    "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+                },
+                "tie_word_embeddings": True,
+                "pad_token_id": 0,
+            },
+            {"sliding_window": 12, "pad_token_id": 0},
+        ],
+    ),
+    "olmo2": ("Olmo2", [{"num_key_value_heads": 2}, {"rope_theta": 500.0, "tie_word_embeddings": True}]),
+    "gemma3_text": (
+        "Gemma3",
+        [
+            {
+                "num_key_value_heads": 2,
+                "head_dim": 32,
+                "query_pre_attn_scalar": 24,
+                "sliding_window": 12,
+                "layer_types": ["full_attention", "sliding_attention"],
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+                },
+            },
+            {
+                "num_key_value_heads": 1,
+                "head_dim": 16,
+                "sliding_window": 16,
+                "sliding_window_pattern": 2,
+                "rope_theta": 500.0,
+                "rope_local_base_freq": 20.0,
+                "tie_word_embeddings": False,
+            },
+        ],
+    ),
+    "gemma2": (
+        "Gemma2",
+        [
+            {
+                "num_key_value_heads": 2,
+                "head_dim": 16,
+                "query_pre_attn_scalar": 20,
+                "sliding_window": 16,
+                "attn_logit_softcapping": None,
+                "final_logit_softcapping": None,
+            }
+        ],
+    ),
 }
+#: What has an adapter, and in families that keep several linears in one tensor.
 TARGETS = ["q_proj", "v_proj", "o_proj", "down_proj"]
+FUSED = {"phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}
 
 
 def answered(kind, name, more):
     """What transformers makes of a folder with this ``config.json``."""
-    config, model_class = (getattr(transformers, f"{name}{which}") for which in ("Config", "ForCausalLM"))
+    config, model_class = _configured(name), getattr(transformers, f"{name}ForCausalLM")
     with tempfile.TemporaryDirectory() as folder:
         raw = {"model_type": kind, "architectures": [model_class.__name__]} | SMALL | more
         (Path(folder) / "config.json").write_text(json.dumps(raw))
@@ -102,7 +162,7 @@ def answered(kind, name, more):
         model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         with torch.no_grad():
             last = model(torch.tensor([TOKENS])).logits[0, -1]
-        tuned = peft.get_peft_model(model, peft.LoraConfig(r=2, lora_alpha=3, target_modules=TARGETS))
+        tuned = peft.get_peft_model(model, peft.LoraConfig(r=2, lora_alpha=3, target_modules=FUSED.get(kind, TARGETS)))
         learnt = {each: values for each, values in tuned.named_parameters() if values.requires_grad}
         start = weights({each: tuple(values.shape) for each, values in learnt.items()}, seed=11)
         with torch.no_grad():
@@ -121,7 +181,12 @@ def answered(kind, name, more):
 
 def keys(name):
     """Keys of a configuration, with defaults."""
-    return getattr(transformers, f"{name}Config")().to_dict()
+    return _configured(name)().to_dict()
+
+
+def _configured(name):
+    # Gemma 3's other configuration is of text and pictures.
+    return getattr(transformers, "Gemma3TextConfig" if name == "Gemma3" else f"{name}Config")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Adapters of a language model: PEFT's are read, ours are as PEFT writes them, and others' are refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora, save_lora
 from gradloom.models.files.tensors import write_safetensors
-from gradloom.models.language import BUILT_IN
+from gradloom.models.language import BUILT_IN, PROJECTIONS
 
 from ..files.test_file_kinds import gguf
 
@@ -51,6 +52,34 @@ def test_a_fresh_adapter_survives(tiny, tmp_path, targets, layers):
         assert found[name].scale == adapter.scale == 1.5
         np.testing.assert_array_equal(found[name].a, adapter.a)
         np.testing.assert_array_equal(found[name].b, adapter.b)
+
+
+@pytest.mark.parametrize("targets", [("q_proj", "v_proj", "down_proj"), ("gate_proj",), tuple(PROJECTIONS)])
+def test_adapters_of_a_fused_linear_are_one_in_the_file_and_come_apart(tiny, tmp_path, targets):
+    """Its product is theirs, and PEFT's one adapter becomes several of the same A."""
+    fused, random = replace(tiny, fused=True), np.random.default_rng(3)
+    made = {
+        name: each.taking({"a": each.a, "b": random.normal(0, 1, each.b.shape).astype(np.float32)})
+        for name, each in fresh_lora(fused, rank=2, targets=targets).items()
+    }
+    save_lora(tmp_path, fused, made)
+    stored, layer = load_file(tmp_path / "adapter_model.safetensors"), "base_model.model.model.layers.1"
+    assert {name.split(".")[-3] for name in stored} <= {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}
+    found = load_lora(tmp_path, fused)
+    assert list(found) == list(made)
+    for name, each in made.items():
+        assert found[name].scale == each.scale
+        np.testing.assert_array_equal(found[name].a, each.a)
+        np.testing.assert_array_equal(found[name].b, each.b)
+    if "v_proj" in targets:
+        a, b = (stored[f"{layer}.self_attn.qkv_proj.lora_{which}.weight"] for which in "AB")
+        v = made["model.layers.1.self_attn.v_proj"]
+        np.testing.assert_allclose((b @ a)[-fused.kv :], v.b @ v.a, rtol=1e-6)
+        dense = {name: values + ("lora_B" in name) for name, values in stored.items()}
+        save_file(dense, tmp_path / "adapter_model.safetensors")
+        found = load_lora(tmp_path, fused)["model.layers.1.self_attn.k_proj"]
+        np.testing.assert_array_equal(found.a, a)
+        np.testing.assert_array_equal(found.b, (b + 1)[fused.attention : -fused.kv])
 
 
 def test_seeds_differ(tiny):

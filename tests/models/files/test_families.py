@@ -10,10 +10,12 @@ from safetensors.numpy import save_file
 
 from gradloom.models.adapters.language.merged import Merged, write_folder
 from gradloom.models.adapters.language.vectors import Vector
-from gradloom.models.adapters.lora import Adapter
+from gradloom.models.adapters.lora import Adapter, load_lora
 from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.language.families import _HANDLED, _HARMLESS, FAMILIES, config_of, described
-from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
+from gradloom.models.files.language.huggingface import WEIGHTS, HuggingFaceCheckpoint
+from gradloom.models.files.tensors import open_safetensors
+from gradloom.models.language import FUSED
 from gradloom.systems.text.reference.llama import Llama
 
 from ...golden.language.weights import weights
@@ -31,21 +33,36 @@ def written(folder, held, change=()):
     return folder
 
 
-def learnt(held):
-    """Its adapters, by the names of their linears."""
+def learnt(held, folder, model):
+    """Its adapters, read as PEFT saves them, by the names of their linears."""
     shapes = {}
     for name in held["gradients"]:
         linear = name.removeprefix("base_model.model.").split(".lora_")[0]
         outputs, inputs = held["shapes"][f"{linear}.weight"]
         shapes[name] = (2, inputs) if "lora_A" in name else (outputs, 2)
-    values = weights(shapes, seed=11)
-    own = {name.split(".lora_")[0] for name in values}
+    values = {name.replace(".default", ""): each for name, each in weights(shapes, seed=11).items()}
+    targets = sorted({name.split(".lora_")[0].rpartition(".")[2] for name in values})
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 3, "target_modules": targets}
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save_file(values, folder / "adapter_model.safetensors")
     return {
-        name.removeprefix("base_model.model."): Adapter(
-            *(values[f"{name}.lora_{which}.default.weight"].astype(np.float64) for which in "AB"), 1.5
-        )
-        for name in sorted(own)
+        name: Adapter(each.a.astype(np.float64), each.b.astype(np.float64), each.scale)
+        for name, each in load_lora(folder, model).items()
     }
+
+
+def joined(model, gradients):
+    """Gradients by PEFT's modules: of a linear that holds several, whose A is one."""
+    if not model.fused:
+        return gradients
+    made = {}
+    for name, (a, b) in gradients.items():
+        before, _, last = name.rpartition(".")
+        fused = next((each for each, parts in FUSED.items() if last in parts), last)
+        held = made.get(f"{before}.{fused}")
+        made[f"{before}.{fused}"] = (a, b) if held is None else (held[0] + a, np.concatenate([held[1], b]))
+    return made
 
 
 @pytest.mark.parametrize(("kind", "number"), CASES)
@@ -54,10 +71,12 @@ def test_logits_loss_and_gradients_are_those_of_transformers_and_peft(kind, numb
     checkpoint = open_checkpoint(written(tmp_path, held))
     llama = Llama(checkpoint.model, checkpoint.tensor, dtype=np.float64)
     np.testing.assert_allclose(llama.logits(TOKENS)[-1], held["last"], atol=2e-5)
-    adapters = learnt(held)
+    adapters = learnt(held, tmp_path / "adapter", checkpoint.model)
     loss, gradients = llama.gradients(TOKENS, adapters)
     assert loss == pytest.approx(held["loss"], rel=1e-5)
-    for name, pair in gradients.items():
+    found = joined(checkpoint.model, gradients)
+    assert 2 * len(found) == len(held["gradients"])
+    for name, pair in found.items():
         for which, found in zip("AB", pair):
             wanted = held["gradients"][f"base_model.model.{name}.lora_{which}.default.weight"]
             assert np.linalg.norm(found) == pytest.approx(wanted, rel=1e-4), (name, which)
@@ -73,6 +92,9 @@ def test_every_key_of_a_family_is_known(kind):
 @pytest.mark.parametrize("kind", HELD["keys"])
 def test_keys_that_a_file_leaves_out_have_the_defaults_of_transformers(kind):
     held = {key: value for key, value in HELD["keys"][kind].items() if key != "architectures"}
+    # With caps there is no model.
+    caps = FAMILIES[kind].defaults.keys() & {"attn_logit_softcapping", "final_logit_softcapping"}
+    held |= dict.fromkeys(caps)
     whole = described(held, "whole")
     # Without them transformers takes other sizes, which a file has.
     needed = {
@@ -83,14 +105,14 @@ def test_keys_that_a_file_leaves_out_have_the_defaults_of_transformers(kind):
         "num_attention_heads",
         "vocab_size",
     }
-    for key in held.keys() - needed:
+    for key in held.keys() - needed - caps:
         assert described({each: value for each, value in held.items() if each != key}, "whole") == whole, key
 
 
 @pytest.mark.parametrize(
     ("kind", "change", "told"),
     [
-        ("llama", {"model_type": "gemma3_text"}, r"model_type=\"gemma3_text\": must be one of llama, mistral, qwen2"),
+        ("llama", {"model_type": "gemma3"}, r"model_type=\"gemma3\": must be one of llama, mistral, qwen2"),
         ("llama", {"architectures": ["Qwen2ForCausalLM"]}, r"architectures=.*must be \[\"LlamaForCausalLM\"\]"),
         ("llama", {"rope_scaling": {"rope_type": "yarn"}}, r"rope_scaling=.*must be one of default, linear, llama3"),
         ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, r"low_freq_factor: is missing"),
@@ -100,6 +122,13 @@ def test_keys_that_a_file_leaves_out_have_the_defaults_of_transformers(kind):
         ("mistral", {"sliding_window": 0}, r"sliding_window=0: must be an integer above 0"),
         ("qwen2", {"use_sliding_window": True}, r"use_sliding_window=true: must be false"),
         ("granite", {"logits_scaling": 0.0}, r"logits_scaling=0.0: must be a number above 0"),
+        ("phi3", {"partial_rotary_factor": 0.2}, r"partial_rotary_factor=0.2: turns 3 elements of a head"),
+        ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, r"short_factor=.*must be 6 numbers"),
+        ("olmo2", {"clip_qkv": 8.0}, r"clip_qkv=8.0: must be null"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, r"use_bidirectional_attention=true: must be false"),
+        ("gemma3_text", {"layer_types": ["full_attention", "chunked"]}, r"layer_types=.*must be full_attention or sl"),
+        ("gemma3_text", {"hidden_activation": "gelu"}, r"hidden_activation=\"gelu\": must be \"gelu_pytorch_tanh\""),
+        ("gemma2", {"attn_logit_softcapping": 50.0}, r"attn_logit_softcapping=50.0: must be null; .* gemma3_text"),
         ("smollm3", {"no_rope_layers": [1]}, r"no_rope_layers=\[1\]: must be 0 or 1 for each of the 2 layers"),
     ],
 )
@@ -118,16 +147,24 @@ def test_a_text_is_no_longer_than_the_window(tmp_path):
 
 @pytest.mark.parametrize(("kind", "number"), CASES)
 def test_a_model_is_written_as_its_family(kind, number, tmp_path):
-    """Factors are in the tensors then; the model is the same."""
-    source = open_checkpoint(written(tmp_path, HELD["models"][kind][number]))
-    folder = tmp_path / "merged"
-    folder.mkdir()
-    write_folder(folder, Merged(source.model, source.tensor, {}), lambda *_: None)
-    assert json.loads((folder / "config.json").read_text())["model_type"] in (kind, "llama")
-    found = open_checkpoint(folder)
-    assert replace(found.model, name=source.model.name) == source.model
-    for name in source.model.tensors:
-        np.testing.assert_array_equal(found.tensor(name), source.tensor(name))
+    """With its file's names and factors, or without that file, where factors may be in the tensors."""
+    held = HELD["models"][kind][number]
+    source = open_checkpoint(written(tmp_path, held))
+    for config in (source.config, {}):
+        folder = tmp_path / f"merged{len(config)}"
+        folder.mkdir()
+        write_folder(folder, Merged(source.model, source.tensor, {}, config), lambda *_: None)
+        assert json.loads((folder / "config.json").read_text())["model_type"] in (
+            (kind,) if config else (kind, "llama")
+        )
+        found = open_checkpoint(folder)
+        assert replace(found.model, name=source.model.name) == source.model
+        if config:
+            written_shapes = {name: list(tensor.shape) for name, tensor in open_safetensors(folder / WEIGHTS).items()}
+            tied = {"lm_head.weight"} if source.form.tied else set()
+            assert written_shapes == {name: shape for name, shape in held["shapes"].items() if name not in tied}
+        for name in source.model.tensors:
+            np.testing.assert_allclose(found.tensor(name), source.tensor(name), rtol=2e-7, atol=1e-7)
 
 
 def test_parts_of_two_families_are_none(tmp_path):
@@ -154,6 +191,6 @@ def test_a_merged_model_ends_texts_as_its_source_does(tmp_path):
     source = HuggingFaceCheckpoint(written(tmp_path, HELD["models"]["smollm3"][0], change))
     folder = tmp_path / "merged"
     folder.mkdir()
-    write_folder(folder, Merged(source.model, source.tensor, {}, source.token_ids), lambda *_: None)
+    write_folder(folder, Merged(source.model, source.tensor, {}, source.config), lambda *_: None)
     config = json.loads((folder / "config.json").read_text())
     assert change.items() <= config.items()

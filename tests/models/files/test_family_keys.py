@@ -63,10 +63,11 @@ def test_defaults_of_the_libraries_are_read(tmp_path):
 @pytest.mark.parametrize("key", [key for key in GGUF_KEYS if key.startswith("{arch}")])
 def test_a_gguf_key_is_known_or_refused_by_its_name(key, tmp_path, tensors, tiny):
     key = key.format(arch="llama", dense="dense")
-    if key in gguf_reader._HANDLED:
+    own = key.removeprefix("llama.")
+    if own in gguf_reader._HANDLED:
         return
     path = write_gguf(tmp_path / "m.gguf", tensors, change=[lambda w: w.add_float32(key, 0.375)])
-    if gguf_reader._HARMLESS.get(key) == ():
+    if gguf_reader._HARMLESS.get(own) == ():
         assert open_checkpoint(path).model.hidden == tiny.hidden
         return
     with pytest.raises(ValueError, match=rf"m\.gguf: .*{key}"):

@@ -6,7 +6,7 @@ import random
 import cocotb
 from cocotb.triggers import RisingEdge
 
-from gradloom.firmware.machine import parse_table
+from gradloom.firmware.device.machine import parse_table
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table
 

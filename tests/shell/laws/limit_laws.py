@@ -9,26 +9,29 @@ from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
-from ..host import BASE, PROGRAM, STEP, Host, until
+from ..host import BASE, MANAGERS, PROGRAM, STEP, Host, until
+from ..host import BURST as BEATS
 from ..program import command, end, fence, load, pause, store, timer
 from .request_laws import RING, begin, bits, check, copies, queue, settle
 
 #: Commands in a burst.
-BURST = 16 * STEP // COMMAND_BYTES
+BURST = BEATS * STEP // COMMAND_BYTES
 
 
 async def bursts(dut, asked):
     """Counts read addresses that were taken, in ``asked[0]``."""
     while True:
         await RisingEdge(dut.clk)
-        asked[0] += int(dut.m_axi_arvalid.value) and int(dut.m_axi_arready.value)
+        for name in MANAGERS:
+            valid, ready = (getattr(dut, f"{name}_ar{end}") for end in ("valid", "ready"))
+            asked[0] += int(valid.value) and int(ready.value)
 
 
 @cocotb.test()
 async def a_program_that_ended_asks_for_nothing(dut):
     """Its third burst waits on the bus while END comes, with the second: a fourth is due, and is never asked for."""
     host = await begin(dut)
-    address = host.slave.read_if.ar_channel
+    addresses = [slave.read_if.ar_channel for slave in host.slaves]
     asked = [0]
     counting = cocotb.start_soon(bursts(dut, asked))
 
@@ -38,9 +41,11 @@ async def a_program_that_ended_asks_for_nothing(dut):
         await host.set("CONTROL", bell)
         while asked[0] < 2:
             await RisingEdge(dut.clk)
-        address.pause = True
+        for address in addresses:
+            address.pause = True
         await ClockCycles(dut.clk, 400)
-        address.pause = False
+        for address in addresses:
+            address.pause = False
 
     await leaves(end(), command(ARRAY, 77))
     assert await host.finish() is Error.NONE
@@ -95,7 +100,7 @@ async def an_answer_that_comes_amid_the_next_program_is_dropped(dut):
     for bad in (0, 1):
         dut.fail_enable.value = bad
         dut.fail_address.value = BASE + 0x10000
-        await host.start(store(0x10000, 16, 0), end())
+        await host.start(store(0x10000, BEATS, 0), end())
         await until(dut, "wvalid", "wready", "wlast")
         await ClockCycles(dut.clk, 2)
         dut.keep.value = 1

@@ -11,7 +11,7 @@ from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table
 
-from ..host import BASE, BITS, PROGRAM, SIZE, STEP, Host
+from ..host import BASE, BITS, BURST, PROGRAM, SIZE, STEP, Host
 from ..program import command, control, end, fence, load, store, timer
 
 MARK, LOOKUP, CLEAR = ControlOpcode.MARK, ControlOpcode.LOOKUP, ControlOpcode.CLEAR
@@ -99,7 +99,7 @@ async def a_bus_error_names_its_address(dut):
         await host.start(store(0x5000, 2, 0), store(0x3000, 34, 0), store(0x5000, 9, 0), end())
         assert await host.finish() is Error.WRITE_SLVERR
         assert await host.get("ERROR_COMMAND") == 1
-        assert await host.get64("ERROR_ADDRESS") == BASE + where - beat % 16 * STEP
+        assert await host.get64("ERROR_ADDRESS") == BASE + where - beat % BURST * STEP
         host.memory.bad = range(PROGRAM + 64, PROGRAM + 64 + STEP)
         await host.start(fence(), fence(), fence(), end())
         assert await host.finish() is Error.FETCH_SLVERR
@@ -166,7 +166,7 @@ async def the_watchdog_and_the_host_can_stop_anything(dut):
         assert got is Error.ABORTED, repr(got)
         await host.works()
     # A bus that never answers: the interrupt comes all the same, and the machine lives on when the bus does.
-    r = host.slave.read_if.r_channel
+    r = host.slaves[0].read_if.r_channel
     r.clear_pause_generator()
     r.pause = True
     await host.set("WATCHDOG", 300)
@@ -181,6 +181,8 @@ async def the_watchdog_and_the_host_can_stop_anything(dut):
     assert await host.get("IRQ_STATUS") == 0
     await host.works()
     await host.set("CONTROL", 2)  # while idle
+    while await host.status() & 1:
+        pass
     await host.works()
 
 

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 
+from gradloom.sim.run.builds import objects
 from gradloom.sim.run.builds.objects import drop_parts, gather, kept_objects
 from gradloom.sim.run.builds.runner import verilator_version
 from gradloom.sim.run.device import SimulationError, build_device
@@ -28,7 +29,8 @@ VM_GLOBAL_FAST += \\
 """
 
 
-def test_every_file_is_compiled_once(tmp_path):
+def test_every_file_is_compiled_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(objects, "PARTS", 2)
     (tmp_path / "Vx_classes.mk").write_text(CLASSES)
     said = gather(tmp_path, "Vx")
     assert {"VM_FAST=gathered_0 gathered_1", "VM_SLOW=gathered_slow"} <= set(said)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.device.host import Accelerator
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.sim.run.builds.designs import _digest
 from gradloom.sim.run.device import SimulatedDevice

@@ -19,7 +19,7 @@ PRESET = find_preset("digits-ulx3s")
 
 
 class Bare:
-    """A board without a processor: what ``firmware/tuner_main.c`` does with a memory is done from here."""
+    """A board without a processor: what ``firmware/chip/runs/tuner_main.c`` does with a memory is done from here."""
 
     sent = 0
 

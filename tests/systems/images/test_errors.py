@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.firmware.host import Accelerator, ProgramError
+from gradloom.firmware.device.host import Accelerator, ProgramError
 from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
 from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES

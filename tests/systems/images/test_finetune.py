@@ -5,7 +5,7 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.device.host import Accelerator
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.counted import MismatchError

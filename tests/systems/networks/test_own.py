@@ -1,5 +1,7 @@
 """Networks whose layers share weights, have names of a language of ours, or few results."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -75,8 +77,11 @@ def test_an_adapter_is_read_back_by_the_very_names(names, tmp_path):
 def test_layers_of_few_results_have_adapters_of_less_rank(tmp_path):
     model = written(tmp_path / "m.onnx", ("a", "b"), {"a": (6, 8), "b": (8, 1)})
     data = samples(tmp_path / "d.npz", 6, (CLASSES > 1).astype(np.float32)[:, None])
-    assert learnt(model, data, tmp_path / "run", loss="labels")["rank"] == 1
-    assert gradloom.plan(model, board="kv260", loss="labels")["parameters"] == 6 * 8 + 8 + 6 + 8 + 8 + 1
+    made = learnt(model, data, tmp_path / "run", loss="labels")
+    assert (made["rank"], made["lesser_ranks"]) == (4, {"b": 1})
+    config = json.loads((tmp_path / "run" / "adapter_config.json").read_text())
+    assert (config["rank_pattern"], config["alpha_pattern"]) == ({"b": 1}, {"b": 2.0})
+    assert gradloom.plan(model, board="kv260", loss="labels")["parameters"] == 6 * 8 + 8 + 4 * (6 + 8) + 8 + 1
     with pytest.raises(ValueError, match="rank=4: must be from 1 to 1 beside b"):
         learnt(model, data, tmp_path / "other", loss="labels", rank=4)
     given = {"board": "kv260", "data": data, "adapter": tmp_path / "run", "output": tmp_path / "r.npz"}

@@ -61,8 +61,12 @@ NETWORKS = {
         SIZES | LARGER | {"cells": 8, "gru": 2},
         80,
     ),
-    # Three parts of 8 of two cells.
-    "stack": (example_layers("LSTM", 6, 8, 3, layers=2, classes=4, pick="mean"), SIZES | LARGER, 64),
+    # Three parts of 8 of two cells, on the same machine.
+    "stack": (
+        example_layers("LSTM", 6, 8, 3, layers=2, classes=4, pick="mean"),
+        SIZES | LARGER | {"cells": 8, "gru": 2},
+        64,
+    ),
 }
 
 

@@ -16,6 +16,8 @@ from gradloom.preset import PRESETS
 from gradloom.sim.reference import cell
 from gradloom.systems.images.integers import fill_cache
 from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.sequences.adapted import infer_adapted
+from gradloom.systems.sequences.requests import SequenceAnswers
 from gradloom.systems.sequences.taps import tap_sums, tap_words
 from gradloom.systems.sequences.task import SHIFTS, real_taps
 
@@ -212,6 +214,13 @@ def test_the_adapter_of_a_fine_tune_answers(run, tmp_path, engine, cache):
         assert number == 1 or told["accuracy_after"] != told["accuracy_before"]
         with np.load(tmp_path / "o.npz") as file:
             assert file["labels"].tolist() == json.loads(out)["labels"] == file["logits"].argmax(axis=1).tolist()
+            answers = file["logits"]
+        if number == 0:
+            # Taps are laid out as in the design that learnt, whichever answers.
+            wide = PRESETS[PRESET].config.replace(parallel=4, window=64)
+            infer_adapted(wide, SequenceAnswers(adapter=folder, engine=engine, output=tmp_path / "wide.npz"))
+            with np.load(tmp_path / "wide.npz") as file:
+                np.testing.assert_array_equal(file["logits"], answers)
     code, _, err = run("infer", PRESET, "--adapter", tmp_path / "1")
     assert code == 2 and "data: must be given" in err and err.count("\n") == 1
     for words, said in (

@@ -14,19 +14,38 @@ from gradloom.systems.text.run.training import Training
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 MODEL = SMALL
-#: With Qwen2's biases, SmolLM3's layer without positions, Granite's factor of the scores and Llama 3's long positions.
+#: With Qwen2's biases, SmolLM3's layer without positions, Granite's factor of the scores, OLMo 2's norms behind
+#: attention and feed-forward part and of all heads together, and Phi-4's heads, a part of which turns and grows.
 FAMILIES = replace(
     SMALL,
     kv_heads=2,
     biases=True,
     unturned=(1,),
+    score=0.3,
+    norms="after",
+    joint_norms=True,
+    turned=48,
+    scaling=Scaling(original=16, divisors=tuple(np.linspace(1, 3, 24)), size=1.2),
+)
+#: With heads of two tiles, Qwen3's norms of queries and keys, whose epsilon is not to be overlooked, and Gemma 3's
+#: norms before and after, its activation and its layer with other angles. Rows of 192 part groups of scales.
+LONG_HEADS = replace(
+    SMALL,
+    hidden=192,
+    kv_heads=1,
+    head_dim=128,
+    biases=True,
     score=0.2,
     scaling=Scaling(factor=8.0, low=1.0, high=4.0, original=16),
+    norm_eps=0.1,
+    norms="both",
+    head_norms=True,
+    gate="gelu_tanh",
+    local=(1,),
+    local_theta=30.0,
 )
-#: The same with Qwen3's heads: two tiles each, and a norm of queries and keys, whose epsilon is not to be overlooked.
-LONG_HEADS = replace(FAMILIES, kv_heads=1, head_dim=128, head_norms=True, norm_eps=0.1)
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
-CONFIG = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, packing=1)
+CONFIG = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, packing=1, gelu=1)
 TARGETS = ("q_proj", "v_proj", "down_proj")
 
 

@@ -42,6 +42,7 @@ class TileBuffer(wiring.Component):
     -------
     i : words, each for its bank; a dense row may come in pieces.
     full : the half that is next to be read is complete. release : it was read.
+    both : the other half is, too; of a machine whose parts go across tiles.
     index, by_column : row or column of that half to read, any cycle; ``w`` holds it :meth:`latency` cycles later.
     """
 
@@ -51,6 +52,7 @@ class TileBuffer(wiring.Component):
             {
                 "i": In(BankWords(config)),
                 "full": Out(1),
+                **({"both": Out(1)} if config.span > 1 else {}),
                 "release": In(1),
                 "index": In(range(config.edge)),
                 "by_column": In(1),
@@ -80,6 +82,8 @@ class TileBuffer(wiring.Component):
         will = Signal(2)
         m.d.comb += will.eq(complete | Mux(write.last, Mux(write.half, 0b10, 0b01), 0))
         m.d.sync += self.full.eq(will.bit_select(half ^ self.release, 1))
+        if self.config.span > 1:
+            m.d.sync += self.both.eq(will.all())
 
         index = Signal(range(edge), reset_less=True)
         m.d.sync += index.eq(self.index)

@@ -193,6 +193,8 @@ def _generate_preset(
         }
         | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
     )
+    if preset.workload.window_bytes:
+        summary["window_bytes"] = preset.workload.window_bytes
     if (clock := reached(preset.name, config.clock_mhz)) is not None:
         summary["clock"] = clock
     summary["testbench"] = _machine_bench(config, summary, stage)

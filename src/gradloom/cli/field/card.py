@@ -19,7 +19,7 @@ from .cards import Tell, any_card, name_of
 from .installing import install, rollback
 
 if TYPE_CHECKING:
-    from gradloom.firmware.card import CardSection
+    from gradloom.firmware.chip.card import CardSection
     from gradloom.systems.text.card.collected import CardResults
 
 __all__ = ["LoadedCard", "collect", "install", "load", "rollback", "write"]
@@ -51,7 +51,7 @@ def load(
     ``offset`` on. Returns the place of each section.
     """
     from gradloom import boards
-    from gradloom.firmware import card
+    from gradloom.firmware.chip import card
     from gradloom.models.adapters.language.gguf_lora import load_linears
     from gradloom.models.adapters.words import pack_adapters
     from gradloom.models.pack import PackedModel

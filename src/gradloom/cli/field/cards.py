@@ -19,7 +19,7 @@ def card_file(card: Path | str, *, write: bool = False) -> Iterator[BinaryIO]:
 
     What is wrong with it is a :class:`ValueError` in one line that names it.
     """
-    from gradloom.firmware.card import CardError
+    from gradloom.firmware.chip.card import CardError
 
     try:
         with Path(card).open("r+b" if write else "rb") as file:
@@ -61,7 +61,7 @@ def any_card(
     from gradloom.boards.links.cards import RemoteCard, SerialCard, opened
     from gradloom.boards.links.monitor import BAUD, open_port
     from gradloom.boards.links.ssh import valid_host
-    from gradloom.firmware.card import CardError
+    from gradloom.firmware.chip.card import CardError
 
     named = name_of(card, port)
     if port is None:

@@ -45,8 +45,8 @@ def install(
 
     from gradloom.delivery.installed import read_package
     from gradloom.delivery.manifest import KEYS, SIGNED, SIZE, WORDS, Manifest
-    from gradloom.firmware.card import BLOCK
-    from gradloom.firmware.delivered import Area, DeliveryRequest
+    from gradloom.firmware.chip.card import BLOCK
+    from gradloom.firmware.chip.delivered import Area, DeliveryRequest
 
     content = read_package(package)
     Manifest.key_of(content)
@@ -89,7 +89,7 @@ def rollback(*, card: Path | str | None = None, port: str | None = None, baud: i
     It asks by the card or by the UART. ``said`` is as in :func:`install`. :class:`ValueError` if there is none, or if
     its version is below the least that was signed.
     """
-    from gradloom.firmware.delivered import Area, DeliveryRequest
+    from gradloom.firmware.chip.delivered import Area, DeliveryRequest
 
     named = name_of(card, port)
     with any_card(card, port, baud=baud, write=True) as file:
@@ -110,7 +110,7 @@ def _begun(card: BinaryIO, port: str | None) -> str | None:
     None while a job runs. :class:`ValueError` if it refuses it.
     """
     from gradloom.boards.links.cards import SerialCard
-    from gradloom.firmware.card import CardError
+    from gradloom.firmware.chip.card import CardError
 
     if port is None:
         return None

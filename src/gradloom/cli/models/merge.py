@@ -66,8 +66,8 @@ def merge(
     else:
         check_folder(output, needs=needs, verb="merge")
     learnt = learnt_of(Path(adapter), checkpoint)
-    ids = source.token_ids if isinstance(source, HuggingFaceCheckpoint) else {}
-    merged, tell = Merged(checkpoint.model, checkpoint.tensor, learnt, ids), progress or silent
+    config = source.config if isinstance(source, HuggingFaceCheckpoint) else {}
+    merged, tell = Merged(checkpoint.model, checkpoint.tensor, learnt, config), progress or silent
     if one:
         assert isinstance(source, GgufCheckpoint)
         with staged_file(output) as file:

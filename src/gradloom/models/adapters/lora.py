@@ -14,6 +14,7 @@ from gradloom.output import some
 from ..files.keys import shown
 from ..language import PROJECTIONS, LanguageLinear, LanguageModel
 from .config import DIRECT, TOPOLOGY_KEY, kind_of, rank_of, scale_of, targeted
+from .language.fused import apart, of_files, together
 from .peft import about, check_names, in_file, read_peft
 from .peft_files import CONFIG, check_array, key, representable, write_peft
 
@@ -189,27 +190,40 @@ def save_lora(
     the config calls the model, by default its name.
     """
     projections, layers = check_uniform(model, adapters)
-    linears, (rank, scale) = linears_of(model, projections, layers), _shape(next(iter(adapters.values())))
-    tensors = {}
-    for linear in linears:
-        adapter = adapters[linear.name]
-        for which, array, shape in _parts(linear, rank, adapter):
+    rank, scale = _shape(next(iter(adapters.values())))
+    for linear in linears_of(model, projections, layers):
+        for which, array, shape in _parts(linear, rank, adapters[linear.name]):
             check_array(key(linear.name, which), array, shape)
-            tensors[key(linear.name, which)] = array
+    held = together(model, adapters)
+    tensors = {
+        key(name, which): array for name, each in held.items() for which, array in (("A", each.a), ("B", each.b))
+    }
+    ranks = {name.rpartition(".")[2]: each.rank for name, each in held.items()}
+    usual = min(ranks.values())
     config = {
         "base_model_name_or_path": base or model.name,
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
         "layers_to_transform": None if len(layers) == model.layers else layers,
-        "lora_alpha": int(scale * rank) if float(scale * rank).is_integer() else scale * rank,
+        "lora_alpha": _alpha(scale, usual),
         "lora_dropout": 0.0,
         "peft_type": "LORA",
-        "r": rank,
-        "target_modules": projections,
+        "r": usual,
+        "target_modules": list(ranks),
         "task_type": "CAUSAL_LM",
     }
+    others = {name: each for name, each in ranks.items() if each != usual}
+    if others:
+        config |= {
+            "rank_pattern": others,
+            "alpha_pattern": {name: _alpha(scale, each) for name, each in others.items()},
+        }
     return write_peft(folder, tensors, config)
+
+
+def _alpha(scale: float, rank: int) -> float:
+    return int(scale * rank) if float(scale * rank).is_integer() else scale * rank
 
 
 def _parts(linear: LanguageLinear, rank: int, adapter: Adapter) -> Iterable[tuple[str, np.ndarray, tuple[int, int]]]:
@@ -235,14 +249,15 @@ def _adapters(
         raise ValueError(
             f"{CONFIG}: {TOPOLOGY_KEY}={shown(config[TOPOLOGY_KEY])}: is of a network of images, not of {model.name}"
         )
-    names = in_file(tensors, [each.name for each in model.linears])
+    linears = of_files(model)
+    names = in_file(tensors, [each.name for each in linears])
     modules = targeted(config, [*names.values(), "lm_head"], names.values())
     if "lm_head" in modules:
         named = shown(config.get("target_modules"))
         raise ValueError(f"target_modules={named}: names lm_head, which has no adapter here")
     check_names(tensors, (key(name, which) for name in modules for which in "AB"), model.name)
     made = {}
-    for linear in model.linears:
+    for linear in linears:
         name = names[linear.name]
         if name in modules:
             rank = rank_of(config, name)
@@ -251,4 +266,4 @@ def _adapters(
             made[linear.name] = adapter_of(
                 tensors, partial(key, name), rank, linear.inputs, linear.outputs, scale_of(config, name)
             )
-    return made
+    return apart(model, made)

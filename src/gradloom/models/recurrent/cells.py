@@ -12,7 +12,7 @@ import numpy as np
 from gradloom.rtl.formats.requantizer import Requantizer
 
 from .coding import Coding, bounds_of, looked_up, narrowed, told_of
-from .lstm import Gate, Gated, common_units, gate_integers
+from .lstm import MOST_FACTOR, Gate, Gated, common_units, gate_integers, quantised
 
 __all__ = ["GruCell", "IntegerGru", "IntegerRnn", "RnnCell", "dense_cell"]
 
@@ -189,6 +189,13 @@ class IntegerGru:
                 "integer"
             )
         ratio = Fraction(cell.hidden.scale) / Fraction(new.scale)
+        if max(ratio.numerator, ratio.denominator) > MOST_FACTOR:
+            output = cell.gates["new"].output
+            raise ValueError(
+                f"node {cell.name!r}: the hidden state{quantised(cell.hidden)} has scale {cell.hidden.scale:.9g} and "
+                f"the new state{quantised(output)} {new.scale:.9g}, whose ratio must be one of integers up to "
+                f"{MOST_FACTOR}: quantise both with one scale"
+            )
         self.sum_factors = ratio.numerator, ratio.denominator
         unit = Fraction(update.scale) * Fraction(new.scale) / ratio.denominator
         self.hidden = cell.hidden.requantizer([unit], [Fraction(0)])

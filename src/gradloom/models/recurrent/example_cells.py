@@ -11,7 +11,7 @@ from .example import example_lstm
 from .lstm import Gate
 from .network import Cell, Dense, RecurrentNetwork
 
-__all__ = ["example_cell", "example_dense", "example_layers"]
+__all__ = ["example_cell", "example_dense", "example_layers", "example_odd"]
 
 
 def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool = True) -> Cell:
@@ -99,3 +99,53 @@ def example_layers(
     dense = np.clip(rng.normal(0, 40, (classes, wide)), -127, 127).astype(np.int64)
     head = Dense(dense, rng.uniform(0.001, 0.01, classes), rng.normal(0, 1, classes), "dense")
     return replace(network, head=head, pick=pick)
+
+
+def example_odd(network: RecurrentNetwork, seed: int) -> RecurrentNetwork:
+    """A network whose scales are powers of two, each times 3/8 to 13/8.
+
+    So the ratios of scales have odd denominators, and quantisers have ties. Inputs of layers and all hidden states
+    share one factor, the parts of a cell state another. Gates that are subtracted from 1 stay.
+    """
+    rng = np.random.default_rng(seed)
+
+    def factor() -> float:
+        return float(rng.choice([3, 5, 7, 9, 11, 13])) / 8
+
+    def scaled(coding: Coding, by: float) -> Coding:
+        return Coding(coding.scale * by, coding.lo, coding.hi)
+
+    common = factor()
+
+    def odd_conv(conv: Any) -> Any:
+        by = factor()
+        return replace(conv, scale=conv.scale * by, bias=conv.bias * by, coding=scaled(conv.coding, common))
+
+    def odd(cell: Any) -> Any:
+        gates = {}
+        for name, gate in cell.gates.items():
+            by = factor()
+            fixed = name in ("update", "forget") or isinstance(cell, RnnCell)
+            gates[name] = replace(
+                gate,
+                w_scale=gate.w_scale * by,
+                u_scale=gate.u_scale * by,
+                bias=gate.bias * by * common,
+                accumulator=scaled(gate.accumulator, factor()),
+                output=scaled(gate.output, common if isinstance(cell, RnnCell) else 1 if fixed else factor()),
+            )
+        if isinstance(cell, RnnCell):
+            return replace(cell, gates=gates)
+        hidden = scaled(cell.hidden, common)
+        if isinstance(cell, GruCell):
+            bias = cell.inner_bias * gates["new"].u_scale / cell.gates["new"].u_scale * common
+            passed = cell.passed and scaled(cell.passed, common)
+            inner = scaled(cell.inner, factor())
+            return replace(cell, gates=gates, hidden=hidden, inner=inner, inner_bias=bias, passed=passed)
+        state = scaled(cell.kept, factor())
+        squashed = scaled(cell.squashed, factor())
+        return replace(cell, gates=gates, hidden=hidden, kept=state, added=state, state=state, squashed=squashed)
+
+    layers = tuple((odd(forward), backward and odd(backward)) for forward, backward in network.layers)
+    front, source = tuple(map(odd_conv, network.front)), scaled(network.input, factor() if network.front else common)
+    return replace(network, input=source, front=front, cell=layers[-1][0], backward=layers[-1][1], below=layers[:-1])

@@ -10,12 +10,23 @@ from gradloom.rtl.formats.requantizer import Requantizer
 
 from .coding import Coding, bounds_of, looked_up, lookup, narrowed, reals, told_of
 
-__all__ = ["GATES", "Gate", "Gated", "IntegerCell", "IntegerGate", "LstmCell", "common_units", "gate_integers"]
+__all__ = [
+    "GATES",
+    "MOST_FACTOR",
+    "Gate",
+    "Gated",
+    "IntegerCell",
+    "IntegerGate",
+    "LstmCell",
+    "common_units",
+    "gate_integers",
+    "quantised",
+]
 
 #: Gates in the order of all arrays: input, forget, cell, output.
 GATES = ("input", "forget", "cell", "output")
 #: Greatest factor that brings products with the input and with the hidden state to a common unit.
-_MOST_FACTOR = 1024
+MOST_FACTOR = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,17 +138,18 @@ def common_units(
     """
     ratios = {x / h for x, h in zip(x_units, h_units)}
     ratio = ratios.pop()
-    if ratios or max(ratio.numerator, ratio.denominator) > _MOST_FACTOR:
+    if ratios or max(ratio.numerator, ratio.denominator) > MOST_FACTOR:
         raise ValueError(
-            f"node {gate.name!r}: products with the input{_quantised(source)} have the unit {float(x_units[0]):.9g} "
-            f"and products with the hidden state{_quantised(hidden)} {float(h_units[0]):.9g}, whose ratio "
-            f"{float(x_units[0] / h_units[0]):.9g} is no ratio of integers up to {_MOST_FACTOR}: quantise the input "
+            f"node {gate.name!r}: products with the input{quantised(source)} have the unit {float(x_units[0]):.9g} "
+            f"and products with the hidden state{quantised(hidden)} {float(h_units[0]):.9g}, whose ratio "
+            f"{float(x_units[0] / h_units[0]):.9g} is no ratio of integers up to {MOST_FACTOR}: quantise the input "
             "and the hidden state with one scale"
         )
     return ratio.numerator, ratio.denominator, [each / ratio.denominator for each in h_units]
 
 
-def _quantised(coding: Coding) -> str:
+def quantised(coding: Coding) -> str:
+    """The node that quantises, for a message."""
     return f", quantised by {coding.name!r}," if coding.name else ""
 
 
@@ -211,10 +223,10 @@ class IntegerCell:
         state = cell.state
         units = Fraction(cell.kept.scale), Fraction(cell.added.scale)
         ratio = units[0] / units[1]
-        if max(ratio.numerator, ratio.denominator) > _MOST_FACTOR:
+        if max(ratio.numerator, ratio.denominator) > MOST_FACTOR:
             raise ValueError(
                 f"node {cell.name!r}: the two parts of the cell state have scales {cell.kept.scale:.9g} "
-                f"and {cell.added.scale:.9g}, whose ratio must be one of integers up to {_MOST_FACTOR}"
+                f"and {cell.added.scale:.9g}, whose ratio must be one of integers up to {MOST_FACTOR}"
             )
         self.sum_factors = ratio.numerator, ratio.denominator
         unit = units[1] / ratio.denominator

@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from gradloom.output import some
 from gradloom.rtl.formats.cell import TAP_QUARTERS
 
 from ..network import Dense, Network
@@ -171,8 +172,8 @@ def check_head(network: RecurrentNetwork) -> Head:
         )
     if network.behind:
         raise ValueError(
-            f"{network.name}: has {len(network.behind)} dense layers with activations in front of its last: adapters "
-            "need the logits of one dense layer behind the hidden states"
+            f"{network.name}: has {some(len(network.behind), 'dense layer')} with activations in front of its last: "
+            "adapters need the logits of one dense layer behind the hidden states"
         )
     network.check_logits("a fine-tune needs")
     return head

@@ -49,7 +49,7 @@ from .unet import (
 from .workload import DiffusionOptions, DiffusionWorkload
 
 if TYPE_CHECKING:
-    from gradloom.firmware.job import Losses
+    from gradloom.firmware.jobs.job import Losses
     from gradloom.models.adapters.lora import Learnt
 
 __all__ = [

@@ -30,7 +30,7 @@ from .program.sizes import samples_of_block
 from .workload import DIGITS, ImageOptions, ImageWorkload
 
 if TYPE_CHECKING:
-    from gradloom.firmware.job import Losses
+    from gradloom.firmware.jobs.job import Losses
     from gradloom.models.adapters.lora import Learnt
     from gradloom.models.sequences import SequenceSet
     from gradloom.sim.run.machine import Machine
@@ -352,7 +352,7 @@ class ImageTask(Task):
 
     def losses_there(self) -> "Losses":
         """See :class:`~..task.Task`."""
-        from gradloom.firmware.job import Losses
+        from gradloom.firmware.jobs.job import Losses
 
         return Losses("sums", self.plan.losses, sum(step.last for step in self.plan.steps), _LOSS_SCALE)
 

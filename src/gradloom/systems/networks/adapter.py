@@ -24,7 +24,7 @@ _FROZEN = "machine.safetensors"
 def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]) -> None:
     """Writes weights that learnt, by the names that PEFT gives them.
 
-    ``told``: model, method, loss, and of adapters rank, alpha, targets and layers.
+    ``told``: model, method, loss, and of adapters rank, lesser ranks, alpha, targets and layers.
     """
     config = {
         "base_model_name_or_path": told["model"],
@@ -38,9 +38,11 @@ def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]
     if told["method"] == "lora":
         config |= {
             "fan_in_fan_out": False,
+            "alpha_pattern": {name: told["alpha"] / told["rank"] * own for name, own in told["lesser_ranks"].items()},
             "lora_alpha": told["alpha"],
             "lora_dropout": 0.0,
             "r": told["rank"],
+            "rank_pattern": told["lesser_ranks"],
             "target_modules": sorted(told["layers"]),
         }
     if told["method"] == "instantft":
@@ -97,6 +99,7 @@ def load(folder: Path, network: Network) -> tuple[Learning, str]:
         given: dict[str, Any] = {}
         if method == "lora":
             given = {"targets": tuple(config["target_modules"]), "rank": config["r"], "alpha": config["lora_alpha"]}
+            given["lesser"] = config["rank_pattern"]
         if method == "instantft":
             given["rank"] = config["r"]
         if "gradloom_targets" in config:

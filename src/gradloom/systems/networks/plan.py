@@ -1,7 +1,5 @@
 """A plan of a step: its cycles, where they go, and its memory."""
 
-from typing import Any
-
 from gradloom.compiler.lowering import TileStep
 from gradloom.graph.base import Operation
 from gradloom.graph.dependence import dependent
@@ -13,7 +11,7 @@ from gradloom.systems.asked import Asked
 from gradloom.systems.results import Planned
 from gradloom.workload import Progress
 
-from .program.prepared import Prepared, learning_of, precise_of, rank_of
+from .program.prepared import Prepared, learning_of, precise_of, ranks_of
 from .program.programs import Programs
 from .requests import NetworkPlan
 from .workload import NetworkWorkload
@@ -34,8 +32,7 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
     assert isinstance(workload, NetworkWorkload)
     batch = workload.batch if options.batch is None else options.batch
     network = load_network(str(options.model))
-    rank = rank_of(network, options.method, options.targets, options.rank, workload.rank)
-    given: dict[str, Any] = {"rank": rank} if options.method in ("lora", "instantft") else {}
+    given = ranks_of(network, options.method, options.targets, options.rank, workload.rank)
     learning = learning_of(network, options.loss, options.method, targets=options.targets, **given)
     prepared = Prepared(learning, options.loss, precise=precise_of(network, options.precise))
     tell(0, 0, "planning")

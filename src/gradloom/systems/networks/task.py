@@ -25,7 +25,7 @@ from gradloom.systems.task import Judged, Outcome
 
 from .adapter import keep_frozen, save
 from .data import Samples, load_samples
-from .program.prepared import TAPS, TARGETS, Prepared, learning_of, precise_of, rank_of
+from .program.prepared import TAPS, TARGETS, Prepared, learning_of, precise_of, ranks_of
 from .program.programs import Programs, runs
 from .program.steps import Steps
 from .program.trunk import Trunk
@@ -59,14 +59,14 @@ def prepare(job: Job) -> "NetworkTask":
     assert isinstance(workload, NetworkWorkload)
     network = load_network(str(asked.model))
     learn, held, loss = load_samples(asked, network)
-    rank = rank_of(network, asked.method, asked.targets, asked.rank, workload.rank)
-    alpha = 2.0 * rank if asked.alpha is None else asked.alpha
-    given: dict[str, Any] = {"targets": asked.targets}
-    if asked.method in ("lora", "instantft"):
-        given = {"targets": asked.targets or (TARGETS if asked.method == "lora" else TAPS), "rank": rank}
+    ranks = ranks_of(network, asked.method, asked.targets, asked.rank, workload.rank)
+    lesser = ranks.pop("lesser", {})
+    given: dict[str, Any] = {"targets": asked.targets, **ranks}
+    if ranks:
+        given["targets"] = asked.targets or (TARGETS if asked.method == "lora" else TAPS)
     if asked.method == "lora":
-        given["alpha"] = alpha
-    learning = learning_of(network, loss, asked.method, seed=asked.seed, **given)
+        given["alpha"] = 2.0 * ranks["rank"] if asked.alpha is None else asked.alpha
+    learning = learning_of(network, loss, asked.method, lesser=lesser, seed=asked.seed, **given)
     for name in ("smoothing", "class_weights"):
         if loss != "classes" and (value := getattr(asked, name)) not in (0, "none"):
             raise ValueError(f"{name}={value}: must be left out with loss={loss}, it is of classes")
@@ -275,6 +275,12 @@ class NetworkTask(SteppedTask):
         whens = ("before", "after")
         return Judged(figures=told | {f"loss_{when}": told[f"held_out_{when}"] for when in whens})
 
+    @property
+    def _lesser_ranks(self) -> dict[str, int]:
+        """Ranks of layers that are too small for that of the others."""
+        layers = self.prepared.layers if self.options.method == "lora" else ()
+        return {each.layer: each.rank for each in layers if each.rank != self.options.rank}
+
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """See :class:`~..task.Task`."""
         asked, learning = self.options, self.prepared.learning
@@ -282,6 +288,7 @@ class NetworkTask(SteppedTask):
             "model": Path(str(asked.model)).name,
             "method": asked.method,
             "rank": asked.rank,
+            "lesser_ranks": self._lesser_ranks,
             "targets": asked.targets,
             "lr": asked.lr,
             "epochs": asked.epochs,
@@ -301,6 +308,7 @@ class NetworkTask(SteppedTask):
         told = {"model": Path(str(asked.model)).name, "method": asked.method, "loss": self.prepared.loss}
         told |= {
             "rank": asked.rank,
+            "lesser_ranks": self._lesser_ranks,
             "alpha": asked.alpha,
             "targets": asked.targets,
             "layers": {each.layer for each in self.prepared.layers},

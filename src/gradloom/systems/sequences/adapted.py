@@ -1,6 +1,7 @@
 """Answers of a recurrent network with the adapter of a fine-tune."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,27 @@ from .requests import SequenceAnswers
 from .taps import tap_sums, tap_words
 from .task import check_steps, real_taps, steps_behind
 
-__all__ = ["infer_adapted", "judge", "learnt_taps"]
+__all__ = ["LearntTaps", "infer_adapted", "judge", "learnt_taps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearntTaps:
+    """What a fine-tune's metrics.json says of its taps.
+
+    Attributes
+    ----------
+    shifts : tuple of int
+    parallel : int
+        Of the design that learnt: elements of the input are in groups of so many, with zeros.
+    person : int, optional
+    request : dict
+        What was asked for.
+    """
+
+    shifts: tuple[int, ...]
+    parallel: int
+    person: int | None
+    request: dict[str, Any]
 
 
 def infer_adapted(config: Any, options: SequenceAnswers) -> Inferred:
@@ -42,7 +63,8 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> Inferred:
         check_file(output, suffix=".npz", inputs=(data, adapter))
     if engine == "rtl":
         raise ValueError("engine=rtl: must be reference or float with an adapter")
-    shifts, person, request = learnt_taps(adapter)
+    learnt = learnt_taps(adapter)
+    person, request = learnt.person, learnt.request
     if data is None and not person:
         raise ValueError(f"data: must be given, {adapter} learnt on data of its own")
     named = model_of_run(adapter, model)
@@ -60,7 +82,7 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> Inferred:
     name = f"person={person}" if data is None else f"data={data}"
     beyond = check_fits(network, x, name)
     check_steps(network, x, name)
-    z = _logits(config, network, shifts, adapter, x, engine)
+    z = _logits(config, network, learnt, adapter, x, engine)
     labels = z.argmax(axis=1)
     if output is not None:
         with staged_file(output) as file:
@@ -73,48 +95,50 @@ def judge(
     preset: Preset, adapter: Path, run: Path, held_out: Path, metrics: Mapping[str, Any], model: Path | str | None
 ) -> Score:
     """Score of an adapter beside the network of a fine-tune in ``run``, in floating point."""
-    shifts, person, request = learnt_taps(run)
+    learnt = learnt_taps(run)
     named = model_of_run(run, model)
-    network = load_network(spar_model(fold_of(person or 1)) if named is None else named)
-    cut = SequenceAnswers().cut(request if held_out.is_dir() else None)
+    network = load_network(spar_model(fold_of(learnt.person or 1)) if named is None else named)
+    cut = SequenceAnswers().cut(learnt.request if held_out.is_dir() else None)
     x, y = sequences_of(held_out, network, None, cut)
     check_fits(network, x, f"held_out={held_out}")
     check_steps(network, x, f"held_out={held_out}")
-    return score_of(_logits(preset.config, network, shifts, adapter, x, "float"), y, held_out)
+    return score_of(_logits(preset.config, network, learnt, adapter, x, "float"), y, held_out)
 
 
 def _logits(
-    config: Any, network: RecurrentNetwork, shifts: tuple[int, ...], adapter: Path, x: np.ndarray, engine: str
+    config: Any, network: RecurrentNetwork, learnt: LearntTaps, adapter: Path, x: np.ndarray, engine: str
 ) -> np.ndarray:
     """Logits of base and adapter, by an engine's arithmetic."""
-    parts = parts_of(network, config.parallel)
-    if len(parts) != len(shifts):
+    parallel = learnt.parallel
+    parts = parts_of(network, parallel)
+    if len(parts) != len(learnt.shifts):
         raise ValueError(
-            f"model={network.name}: has {len(parts)} parts of taps, the adapter in {adapter} {len(shifts)}"
+            f"model={network.name}: has {len(parts)} parts of taps, the adapter in {adapter} {len(learnt.shifts)}"
         )
-    taps = TapSums(parts=parts, shifts=shifts)
+    taps = TapSums(parts=parts, shifts=learnt.shifts)
     dense = tap_network(network, taps, steps_behind(network, x))
     adapters, codes = load_adapters(adapter, dense)
     if engine != "float":
-        words, _ = tap_words(taps, tap_sums(network, reference.run(network, network.codes(x)), config.parallel))
+        words, _ = tap_words(taps, tap_sums(network, reference.run(network, network.codes(x)), parallel))
         return reference_logits(dense, config, words, adapters, codes)
     full = np.zeros((len(x), int(np.prod(taps.shape))))
-    seen = real_taps(network, taps, x, config.parallel)
+    seen = real_taps(network, taps, x, parallel)
     full[:, : seen.shape[1]] = seen
     layer = dense.layers[0]
     kept = FloatCache(taps=[cached_value(full, codes)], logits=full @ layer.weight.T + layer.bias)
     return adapter_logits(adapters, kept.taps, kept.logits)
 
 
-def learnt_taps(adapter: Path) -> tuple[tuple[int, ...], int | None, dict[str, Any]]:
-    """Scales of an adapter's taps, whose it is, and what was asked for."""
+def learnt_taps(adapter: Path) -> LearntTaps:
+    """The taps of an adapter, whose it is, and what was asked for."""
     path = adapter / "metrics.json"
     try:
         metrics = read_json(path)
-        return (
-            tuple(int(each) for each in metrics["tap_shifts"]),
-            metrics["person"],
-            {"model": None} | metrics["request"],
+        return LearntTaps(
+            shifts=tuple(int(each) for each in metrics["tap_shifts"]),
+            parallel=int(metrics["parameters"]["parallel"]),
+            person=metrics["person"],
+            request={"model": None} | metrics["request"],
         )
     except OSError:
         raise ValueError(f"{path}: no such file; it has the scales of the taps: name a fine-tune's folder") from None

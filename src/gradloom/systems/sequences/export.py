@@ -43,24 +43,23 @@ def export_adapted(source: Path, output: Path, model: Path | str | None) -> Expo
     runs the network to the same codes if it does not fuse quantisers, and the adapter in float32.
     """
     check_file(output, suffix=".onnx", inputs=(source,))
-    shifts, person, _ = learnt_taps(source)
+    learnt = learnt_taps(source)
     named = model_of_run(source, model)
-    network = load_network(spar_model(fold_of(person or 1)) if named is None else named)
-    metrics = read_json(source / "metrics.json")
+    network = load_network(spar_model(fold_of(learnt.person or 1)) if named is None else named)
     try:
-        steps, parallel = int(metrics["steps_a_sequence"]), int(metrics["parameters"]["parallel"])
+        steps = int(read_json(source / "metrics.json")["steps_a_sequence"])
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{source}/metrics.json: lacks steps_a_sequence or parameters of a fine-tune") from None
-    parts = parts_of(network, parallel)
-    if tuple(part.kind for part in parts) != PARTS or len(shifts) != len(parts):
+        raise ValueError(f"{source}/metrics.json: lacks steps_a_sequence of a fine-tune") from None
+    parts = parts_of(network, learnt.parallel)
+    if tuple(part.kind for part in parts) != PARTS or len(learnt.shifts) != len(parts):
         raise ValueError(
             f"{source}: its adapter is of {len(parts)} parts of taps; must be of one LSTM layer to be exported"
         )
-    taps = TapSums(parts=parts, shifts=shifts)
+    taps = TapSums(parts=parts, shifts=learnt.shifts)
     behind = steps_behind(network, np.zeros((1, steps, 1)))
     dense = tap_network(network, taps, behind)
     adapters, codes = load_adapters(source, dense)
-    made = _AdaptedWriter(network, taps, steps, parallel, dense, adapters, codes).model()
+    made = _AdaptedWriter(network, taps, steps, learnt.parallel, dense, adapters, codes).model()
     with staged_file(output) as file:
         file.write(made.SerializeToString(deterministic=True))
     told: Exported = {"name": network.name, "adapters": len(adapters), "rank": len(adapters[0][0]), "codes": codes}

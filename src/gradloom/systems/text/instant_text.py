@@ -45,7 +45,9 @@ class InstantTextTask(TextTask):
         """See :class:`~..task.Task`."""
         trainer, tell = self._trainer(), self.job.tell
         texts = self.turns.used(self.steps)
-        instant_machine(trainer, texts, self.job.config, lambda text: tell(0, self.steps, text), self.job.chosen())
+        instant_machine(
+            trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.chosen(), self.job.board()
+        )
         return self._in_steps(trainer)
 
     def reference(self) -> Outcome:

@@ -1,7 +1,8 @@
 """The order of a head's elements in the machine.
 
 Positions turn element i of a head with element i + head_dim / 2. The vector engine turns the halves of a tile with each
-other. Queries and keys of the machine therefore have both elements of 32 pairs in each tile of a head. Scores do not
+other. Queries and keys of the machine therefore have both elements of 32 pairs in each tile of a head; pairs that do
+not turn have the angle 0. Scores do not
 see an order that queries and keys share. Files and floating-point models have the elements as Hugging Face has them.
 """
 
@@ -20,17 +21,22 @@ from .operations.tensors import EDGE
 __all__ = ["arranged", "order", "restored"]
 
 _Learnt = TypeVar("_Learnt", bound=Learnt)
-#: Modules whose outputs have the machine's order, and what has as many elements.
-_TURNED = {"q_proj": "attention", "k_proj": "kv", "q_norm": "head_dim", "k_norm": "head_dim"}
+#: Modules whose outputs have the machine's order, with the linear that makes them.
+_TURNED = {"q_proj": "q_proj", "k_proj": "k_proj", "q_norm": "q_proj", "k_norm": "k_proj"}
 
 
 def order(model: LanguageModel, module: str) -> np.ndarray | None:
     """Which output of a module is each of the machine's; None where the machine has them as they are."""
-    size = _TURNED.get(module.rpartition(".")[2])
-    if size is None or model.head_dim == EDGE:
+    last = module.rpartition(".")[2]
+    # Other heads no machine takes.
+    if last not in _TURNED or model.head_dim % EDGE or (model.head_dim == EDGE and model.places is None):
         return None
-    heads = np.arange(getattr(model, size)).reshape(-1, 2, model.head_dim // EDGE, EDGE // 2)
-    return heads.swapaxes(1, 2).reshape(-1)
+    projection = _TURNED[last]
+    count = model.shape(projection)[0] if last == projection else model.norm_features(projection)
+    heads = np.arange(count).reshape(-1, model.head_dim)
+    if model.places is not None:
+        heads = heads[:, model.places]
+    return heads.reshape(-1, 2, model.head_dim // EDGE, EDGE // 2).swapaxes(1, 2).reshape(-1)
 
 
 def arranged(model: LanguageModel, adapters: Mapping[str, _Learnt]) -> dict[str, _Learnt]:

@@ -117,7 +117,7 @@ class QLoraTask(TextTask):
     @property
     def config(self) -> LanguageConfig:
         """Configuration of the machine, with packing where it is needed."""
-        config: LanguageConfig = self.job.config
+        config = super().config
         if STORES[self.store] is None or config.packing:
             return config
         if self.job.design and self.job.design.directory and self.asked.engine == "rtl":
@@ -150,7 +150,9 @@ class QLoraTask(TextTask):
         if rtl:
             tell, first = self.job.tell, self.windows[0]
             texts = self.turns.used(self.steps) if trainer.cached(first) else [first]
-            trainer_machine(trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.chosen())
+            trainer_machine(
+                trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.chosen(), self.job.board()
+            )
         return self.in_steps(
             trainer, self.judging_texts(lambda adapters, tokens: self.llama.score(tokens, single(adapters)))
         )

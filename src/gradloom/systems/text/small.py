@@ -6,12 +6,12 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.language import LanguageModel
-from gradloom.models.pack import quantize_linear
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.device import SimulatedDevice
 
+from .quantized import in_order
 from .run.decode import Decoding
 from .run.frozen import Frozen
 from .run.instant import InstantTrainer, arranged
@@ -48,7 +48,7 @@ def random_tensors(rng: np.random.Generator, model: LanguageModel = SMALL) -> di
 def frozen_of(tensors: Mapping[str, np.ndarray], model: LanguageModel = SMALL) -> Frozen:
     """A model with these tensors, its linears quantised."""
     return Frozen(
-        model, tensors.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32))
+        model, tensors.__getitem__, lambda name: in_order(model, name, tensors[f"{name}.weight"].astype(np.float32))
     )
 
 

@@ -19,6 +19,7 @@ from gradloom.models.texts.example import targets_of
 from gradloom.output import some
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.program.descent import Lion as MachineLion
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.driver import repeatable
 from gradloom.systems.held_out import Judging, Score
 from gradloom.systems.job import Job
@@ -31,6 +32,7 @@ from .costs.budget import cached_texts
 from .costs.fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
 from .costs.request import BudgetRequest
 from .data import Data, Turns, read_data
+from .operations.shapes import suited
 from .quantized import Quantized
 from .reference.descent import OPTIMIZERS
 from .reference.optimizers import FloatAdamW, FloatLion, Optimizer, Sgd
@@ -101,6 +103,17 @@ class TextTask(Task):
     before: list[tuple[str, str]]
 
     # ---- what is prepared
+
+    @property
+    def config(self) -> LanguageConfig:
+        """Configuration of the machine, with what the model needs."""
+        made, design = suited(self.job.config, self.shapes), self.job.design
+        if made != self.job.config and design and design.directory and self.job.options.engine == "rtl":
+            raise ValueError(
+                f"model={self.shapes.name}: its activation is GELU, the design in {design.directory} has gelu=0; "
+                f"generate it with --set gelu=1"
+            )
+        return made
 
     @property
     def rule(self) -> float | MachineAdamW:
@@ -286,8 +299,9 @@ class TextTask(Task):
         def keep(found: list[StepResult]) -> bool:
             self.job.made(len(found), self.steps, found[-1].loss)
             ended = judging.after(len(found), trainer.adapters)
-            state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
-            self.point.keep(len(found), state)
+            if self.job.host is None:
+                state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
+                self.point.keep(len(found), state)
             return ended
 
         try:

@@ -14,8 +14,10 @@ __all__ = [
     "METHODS",
     "CardOptions",
     "InstantCardOptions",
+    "InstantTextOnLinux",
     "InstantTextOptions",
     "InstantTextWorkload",
+    "QLoraOnLinux",
     "QLoraOptions",
     "QLoraWorkload",
     "TextOptions",
@@ -27,6 +29,8 @@ __all__ = [
 METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 #: Those whose adapters have a rank.
 RANKED = ("lora", "lora-xs")
+#: Reserved by Linux: more than a step of SmolLM2-135M with a place for each tensor takes.
+WINDOW_BYTES = 512 << 20
 #: Names of ``STARTS`` of models/adapters/starts.py.
 STARTS = ("random", "pissa", "loftq")
 
@@ -278,6 +282,7 @@ class TextWorkload(Workload):
     label: ClassVar = "text"
     reads: ClassVar = "a language model as a GGUF or safetensors file or a folder of Hugging Face"
     anywhere: ClassVar = True
+    usual_board: ClassVar = True
     codes: ClassVar = ("nf4", "nf3", "nf2")
     method: ClassVar[str]
 
@@ -354,3 +359,21 @@ class InstantTextWorkload(TextWorkload):
         "measure": "gradloom.sweeping.points:of_instant_text",
         "energy": "gradloom.sim.activity.runs:instant_step",
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class QLoraOnLinux(QLoraWorkload):
+    """QLoRA on a board whose host is Linux: it has no memory card of its own."""
+
+    window_bytes: ClassVar = WINDOW_BYTES
+    takes: ClassVar = QLoraWorkload.takes.without("card")
+    functions: ClassVar = {each: home for each, home in QLoraWorkload.functions.items() if each != "card"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstantTextOnLinux(InstantTextWorkload):
+    """The same by InstantFT."""
+
+    window_bytes: ClassVar = WINDOW_BYTES
+    takes: ClassVar = InstantTextWorkload.takes.without("card")
+    functions: ClassVar = {each: home for each, home in InstantTextWorkload.functions.items() if each != "card"}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.firmware.host import ProgramError
+from gradloom.firmware.device.host import ProgramError
 from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
 from gradloom.rtl.engines.gradient.hidden import SLOTS

@@ -2,18 +2,15 @@
 
 import ctypes
 import subprocess
-from pathlib import Path
 
 import numpy as np
 
-import gradloom.firmware
-from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.firmware.steps import STATE_BYTES, StepError, Steps
+from gradloom.firmware.chip.soc_image import includes, source
+from gradloom.firmware.chip.steps import STATE_BYTES, StepError, Steps
+from gradloom.firmware.device.registers import COMMAND_BYTES
 from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.systems.text.card.job import STATE
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
-
-FOLDER = Path(gradloom.firmware.__file__).parent
 
 
 class Window:
@@ -87,8 +84,8 @@ def host(window):
 def compiled(target):
     """The C driver as a shared library."""
     strict = ["-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-std=c99", "-O2"]
-    sources = [str(FOLDER / f"gradloom_{part}.c") for part in ("steps", "sum")]
-    subprocess.run(["gcc", *strict, "-shared", "-fPIC", "-o", str(target), *sources], check=True)
+    sources = [str(source(f"gradloom_{part}.c")) for part in ("steps", "sum")]
+    subprocess.run(["gcc", *strict, *includes(), "-shared", "-fPIC", "-o", str(target), *sources], check=True)
     library = ctypes.CDLL(str(target))
     for name in ("check", "prepare", "measure"):
         getattr(library, f"gl_steps_{name}").restype = ctypes.c_char_p

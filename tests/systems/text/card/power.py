@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gradloom.firmware
 import gradloom.sim
-from gradloom.firmware.card import KEPT, read_header, write_card
-from gradloom.firmware.kept import newest
-from gradloom.firmware.monocypher_source import monocypher
+from gradloom.firmware.chip.card import KEPT, read_header, write_card
+from gradloom.firmware.chip.kept import newest
+from gradloom.firmware.chip.monocypher_source import monocypher
+from gradloom.firmware.chip.soc_image import includes, source
 from gradloom.rtl.formats.weights.tiles import tile_moments, tile_rows
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
@@ -24,7 +24,7 @@ from gradloom.systems.text.program.step import lower
 
 from ..conftest import CONFIG
 
-FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench/harness"
+BENCH = Path(gradloom.sim.__file__).parent / "bench/harness"
 SOURCES = (
     "soc_main soc_card soc_deliver soc_device soc_infer soc_job soc_keep soc_line soc_package soc_part soc_result"
     " soc_root soc_sd soc_serve soc_sha soc_text soc_trial gradloom gradloom_steps gradloom_store gradloom_sum"
@@ -76,13 +76,13 @@ def compiled(folder, memory_bytes, root=bytes(32)):
     except ValueError as error:
         pytest.skip(str(error))
     (folder / "board.h").write_text(HEADER.format(memory=memory_bytes))
-    strict = ["-Wall", "-Wextra", "-Werror", "-O2", f"-I{FIRMWARE}"]
+    strict = ["-Wall", "-Wextra", "-Werror", "-O2", *includes()]
     header = f'-DGL_BOARD_HEADER="{folder / "board.h"}"'
     objects = []
     more = [header, "-Dmain=gl_firmware", f"-DGL_ROOT_KEY={','.join(map(str, root))}", f"-I{place}"]
-    for source in (*(FIRMWARE / f"{name}.c" for name in SOURCES), place / "monocypher.c"):
-        objects.append(str(folder / f"{source.stem}.o"))
-        subprocess.run(["gcc", "-std=c99", *strict, *more, "-c", str(source), "-o", objects[-1]], check=True)
+    for unit in (*(source(f"{name}.c") for name in SOURCES), place / "monocypher.c"):
+        objects.append(str(folder / f"{unit.stem}.o"))
+        subprocess.run(["gcc", "-std=c99", *strict, *more, "-c", str(unit), "-o", objects[-1]], check=True)
     bench = str(Path(__file__).parents[3] / "firmware" / "soc" / "power_host.cpp")
     target = folder / "power_host"
     subprocess.run(["g++", "-std=c++17", *strict, f"-I{BENCH}", bench, *objects, "-o", str(target)], check=True)

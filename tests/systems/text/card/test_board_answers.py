@@ -9,8 +9,8 @@ import pytest
 
 from gradloom.boards.links.lines import Lines
 from gradloom.boards.links.prompts import prompted
-from gradloom.firmware.card import read_header
-from gradloom.firmware.kept import newest
+from gradloom.firmware.chip.card import read_header
+from gradloom.firmware.chip.kept import newest
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.weights.linear import MASTER

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.card import KEPT, Section, read_header, write_card
-from gradloom.firmware.kept import newest
-from gradloom.firmware.soc import parse_losses, parse_run
+from gradloom.firmware.chip.card import KEPT, Section, read_header, write_card
+from gradloom.firmware.chip.kept import newest
+from gradloom.firmware.chip.soc import parse_losses, parse_run
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.weights.linear import MASTER
 from gradloom.sim.run.soc import SimulatedSoC, build_soc

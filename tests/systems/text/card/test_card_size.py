@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
+from gradloom.firmware.chip.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import find_preset
 from gradloom.program.descent import AdamW

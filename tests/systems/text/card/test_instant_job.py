@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 import gradloom
-from gradloom.firmware.card import KEPT, read_header, section_of
-from gradloom.firmware.kept import newest
-from gradloom.firmware.soc import Limits, parse_losses, parse_run
+from gradloom.firmware.chip.card import KEPT, read_header, section_of
+from gradloom.firmware.chip.kept import newest
+from gradloom.firmware.chip.soc import Limits, parse_losses, parse_run
 from gradloom.models.adapters.language.instant import load_instant, save_instant
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.weights.linear import ACTIVATION

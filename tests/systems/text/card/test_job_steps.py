@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.steps import StepError
+from gradloom.firmware.chip.steps import StepError
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.program.patches import Varying

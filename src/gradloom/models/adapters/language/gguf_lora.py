@@ -16,6 +16,7 @@ import numpy as np
 
 from ...files.keys import check_keys, shown
 from ...files.language.gguf import GGUF_SUFFIX, MAGIC, GgufFile, gguf_linear, turned_pairs
+from ...files.language.gguf_families import ARCHITECTURES, architecture_of
 from ...language import LanguageModel
 from ..config import ALPHA_MOST
 from ..lora import Adapter, adapter_of, load_lora
@@ -43,6 +44,7 @@ def write_gguf_lora(file: BinaryIO, model: LanguageModel, adapters: Mapping[str,
     """
     if not adapters:
         raise ValueError("adapters has none: at least 1 is needed")
+    family = architecture_of(model, "a GGUF adapter")
     linears = {each.name for each in model.linears}
     alpha = float(np.float32(next(iter(adapters.values())).scale * next(iter(adapters.values())).rank))
     tensors: dict[str, np.ndarray] = {}
@@ -55,14 +57,14 @@ def write_gguf_lora(file: BinaryIO, model: LanguageModel, adapters: Mapping[str,
                 b = b * np.float32(each.scale * each.rank / alpha)
         if not np.isfinite(b).all() or not np.isfinite(each.a).all():
             raise ValueError(f"{name}: has a value that float32 does not hold")
-        heads = _heads(model, name)
+        heads = _heads(model, name, family)
         own = gguf_linear(name)
         tensors[f"{own}.lora_a"] = np.ascontiguousarray(each.a, "<f4")
         tensors[f"{own}.lora_b"] = np.ascontiguousarray(
             b if heads is None else turned_pairs(b, heads, back=True), "<f4"
         )
     fields: dict[str, str | float | int] = {
-        "general.architecture": "llama",
+        "general.architecture": family,
         "general.type": "adapter",
         "adapter.type": "lora",
         "general.name": model.name,
@@ -96,8 +98,10 @@ def _field(key: str, value: str | float | int) -> bytes:
     return _text(key) + struct.pack("<II", _UINT, value)
 
 
-def _heads(model: LanguageModel, linear: str) -> int | None:
-    """Heads of a linear whose outputs the rotary positions turn."""
+def _heads(model: LanguageModel, linear: str, family: str) -> int | None:
+    """Heads of a linear whose rows llama.cpp has in another order."""
+    if not ARCHITECTURES[family].paired:
+        return None
     return {"q_proj": model.heads, "k_proj": model.kv_heads}.get(linear.rsplit(".", 1)[-1])
 
 
@@ -115,7 +119,8 @@ def load_gguf_lora(path: str | Path, model: LanguageModel, *, rank: int | None =
 
 
 def _adapters(file: GgufFile, model: LanguageModel, wanted: int | None) -> dict[str, Adapter]:
-    for key, value in (("general.type", "adapter"), ("general.architecture", "llama"), ("adapter.type", "lora")):
+    family = architecture_of(model, "a GGUF adapter")
+    for key, value in (("general.type", "adapter"), ("general.architecture", family), ("adapter.type", "lora")):
         found = file.fields.get(key)
         if found != value:
             raise ValueError(f"{key}={shown(found)}: must be {shown(value)}")
@@ -142,7 +147,7 @@ def _adapters(file: GgufFile, model: LanguageModel, wanted: int | None) -> dict[
             raise ValueError(f"{names['A']} has rank {found}: rank {wanted} is needed")
         scale = alpha / found if alpha else 1.0
         held = adapter_of(tensors, names.__getitem__, found, linear.inputs, linear.outputs, scale)
-        heads = _heads(model, linear.name)
+        heads = _heads(model, linear.name, family)
         made[linear.name] = held if heads is None else Adapter(held.a, turned_pairs(held.b, heads), scale)
     if left:
         raise ValueError(f"has {next(iter(left))} ({len(left)} that {model.name} has no place for)")

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...files.language.families import config_of
+from ...files.language.families import config_of, described
 from ...files.language.gguf import MAGIC, GgufCheckpoint, turned_pairs
 from ...files.language.gguf_blocks import q8_0_blocks, q8_0_values
 from ...files.tensors import write_safetensors
-from ...language import HEAD, LanguageModel
+from ...language import LanguageModel
 from ..lora import Adapter, Learnt
 from .lora_xs import CoreAdapter
 from .vectors import Vector
@@ -28,6 +28,8 @@ __all__ = ["WEIGHTS", "Merged", "write_folder", "write_gguf"]
 #: Formats of linears, with GGUF's number of a tensor's type and of a file's.
 WEIGHTS: Mapping[str, tuple[int, int]] = {"f32": (0, 0), "q8_0": (8, 7)}
 Tell = Callable[[int, int, str], None]
+#: Keys of ``config.json`` that tell how weights are stored.
+_OF_WEIGHTS = ("quantization_config", "torch_dtype", "dtype")
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Merged:
     model: LanguageModel
     tensor: Callable[[str], np.ndarray]
     learnt: Mapping[str, Learnt]
-    #: Keys of ``config.json`` that are its source's.
+    #: ``config.json`` of its source; of one without, of the family that has its parts.
     config: Mapping[str, Any] = field(default_factory=dict)
     #: Sums of squares: what rounding changed, and what was rounded.
     lost: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -123,13 +125,16 @@ def write_gguf(file: BinaryIO, source: GgufCheckpoint, merged: Merged, weights: 
     file.write(out + bytes(-len(out) % held.align))
     for count, own in enumerate(held.tensors):
         tell(count, len(held.tensors), "writing")
-        content = held.stored(own) if names[own] not in changed else _content(merged, names[own], weights, linears)
+        content = (
+            held.stored(own)
+            if names[own] not in changed
+            else _content(merged, names[own], weights, linears, source.paired(names[own]))
+        )
         file.write(content + bytes(-len(content) % held.align))
 
 
-def _content(merged: Merged, name: str, weights: str, linears: set[str]) -> bytes:
+def _content(merged: Merged, name: str, weights: str, linears: set[str], heads: int | None) -> bytes:
     values = merged.values(name)
-    heads = {"q_proj": merged.model.heads, "k_proj": merged.model.kv_heads}.get(name.split(".")[-2])
     if heads is not None:
         values = turned_pairs(values, heads, back=True)
     if name not in linears or weights == "f32":
@@ -143,14 +148,16 @@ def _content(merged: Merged, name: str, weights: str, linears: set[str]) -> byte
 def write_folder(folder: Path, merged: Merged, tell: Tell) -> None:
     """Writes a folder as transformers reads it.
 
-    Weights are float32, and there is no tokenizer.
+    Tensors have the names of its source's family. Weights are float32, and there is no tokenizer.
     """
-    model = merged.model
-    names = [name for name in model.tensors if not (name == HEAD and model.tied)]
-    tensors = {}
-    for count, name in enumerate(names):
-        tell(count, len(names), "writing")
-        tensors[name] = np.ascontiguousarray(merged.values(name), np.float32), "float32"
+    config = {key: value for key, value in merged.config.items() if key not in _OF_WEIGHTS} or config_of(merged.model)
+    form = described(config, merged.model.name)
+    if form.model != merged.model:
+        raise ValueError(f"{merged.model.name}: no config.json describes it")
+    tensors, count = {}, len(form.shapes)
+    for name, values in form.in_file(merged.values):
+        tell(len(tensors), count, "writing")
+        tensors[name] = values, "float32"
     write_safetensors(folder / "model.safetensors", tensors)
-    config = config_of(model) | {"torch_dtype": "float32", **merged.config}
-    (folder / "config.json").write_text(json.dumps(config, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    text = json.dumps(config | {"torch_dtype": "float32"}, indent=2, allow_nan=False)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")

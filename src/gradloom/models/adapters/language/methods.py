@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...language import PROJECTIONS, LanguageModel
+from .fused import check_apart
 
 __all__ = ["IA3", "LAYERNORM", "LORA", "LORA_XS", "METHODS", "Method", "find_method"]
 
@@ -66,8 +67,9 @@ class Method:
     def modules(self, model: LanguageModel, targets: Iterable[str], layers: Iterable[int]) -> list[str]:
         """Names of the modules that learn, in the order of a forward pass.
 
-        The last norm learns for all choices of ``layers``.
+        The last norm learns for all choices of ``layers``. :class:`ValueError` if the model has no place for them.
         """
+        self.check(model)
         wanted = set(targets)
         made = [
             f"model.layers.{layer}.{holder}{'.' if holder else ''}{name}"
@@ -76,6 +78,9 @@ class Method:
             if name in wanted and name != _LAST
         ]
         return made + [f"model.{_LAST}"] * (_LAST in wanted and _LAST in self.targets)
+
+    def check(self, model: LanguageModel) -> None:
+        """Refuses a model whose files have no place for what the method learns."""
 
     def shapes(self, model: LanguageModel, module: str, rank: int) -> dict[str, tuple[int, ...]]:
         """Shape of each of PEFT's tensors of a module, by the name in its file."""
@@ -153,6 +158,14 @@ class _LoraXs(Method):
 class _LayerNorm(Method):
     peft_type = "LN_TUNING"
 
+    def check(self, model: LanguageModel) -> None:
+        """See :class:`Method`."""
+        if model.norms != "before":
+            raise ValueError(
+                f"method={self.name}: needs a model whose norms are all in front of attention and feed-forward part; "
+                f"{model.name} has others: use lora"
+            )
+
     def shapes(self, model: LanguageModel, module: str, rank: int) -> dict[str, tuple[int, ...]]:
         """See :class:`Method`."""
         return {f"{_PREFIX}{module}.ln_tuning_layers.weight": (model.hidden,)}
@@ -160,6 +173,10 @@ class _LayerNorm(Method):
 
 class _Ia3(Method):
     peft_type = "IA3"
+
+    def check(self, model: LanguageModel) -> None:
+        """See :class:`Method`."""
+        check_apart(model, f"method={self.name}")
 
     def shapes(self, model: LanguageModel, module: str, rank: int) -> dict[str, tuple[int, ...]]:
         """Shapes of a module's vector; see :class:`Method`.

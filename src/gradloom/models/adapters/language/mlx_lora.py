@@ -14,6 +14,7 @@ import numpy as np
 from ...files.tensors import write_safetensors
 from ...language import PROJECTIONS, LanguageModel
 from ..lora import Adapter, lowest_layer
+from .fused import check_apart
 
 __all__ = ["write_mlx_lora"]
 
@@ -26,6 +27,7 @@ def write_mlx_lora(folder: Path, model: LanguageModel, adapters: Mapping[str, Ad
     """
     if not adapters:
         raise ValueError("adapters has none: at least 1 is needed")
+    check_apart(model, "an adapter of mlx-lm")
     first = next(iter(adapters.values()))
     tensors: dict[str, tuple[np.ndarray, str]] = {}
     for name, each in adapters.items():

@@ -1,18 +1,21 @@
 """Families of language models in transformers' ``config.json``, by their ``model_type``.
 
-Each is LLaMA's decoder with a few parts changed. Factors of tensors are folded into the tensors (:class:`Folded`), so
-that nothing behind the reader knows of them. Whatever a family has beside that is refused by its key.
+Each is LLaMA's decoder with a few parts changed, and its tensors as a file has them (:class:`~.form.Folded`). Whatever
+a family has beside that is refused by its key.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...language import LanguageModel, Scaling, check_positive, check_shapes
+from ...language import LanguageModel, check_positive, check_shapes
 from ..keys import ANY, check_keys, shown
+from .form import Folded
 from .four_bits import check_quantization
+from .positions import SCALED, base_and_scaling, by_kind, turned
 
-__all__ = ["FAMILIES", "Folded", "config_of", "described"]
+__all__ = ["FAMILIES", "config_of", "described"]
 
 #: Keys of config.json, by the fields of a model that have other names.
 _KEYS = {
@@ -99,39 +102,23 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
     ANY,
 )
 
-#: Of rotary positions, by their kind: keys that are read, by the fields of :class:`~..language.Scaling`.
-_SCALED: dict[str, dict[str, str]] = {
-    "default": {},
-    "linear": {"factor": "factor"},
-    "llama3": {
-        "factor": "factor",
-        "low": "low_freq_factor",
-        "high": "high_freq_factor",
-        "original": "original_max_position_embeddings",
-    },
-}
-#: Other keys of their object, with the values for which they change nothing.
-_ROPE: dict[str, tuple[Any, ...]] = {
-    "partial_rotary_factor": (1.0,),
-    "factor": (1.0,),
-    "original_max_position_embeddings": ANY,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """A ``model_type``, by the differences from LLaMA.
 
     ``defaults``: of keys that a file may leave out. ``handled``: keys that are read beside LLaMA's. ``harmless``: as
-    for :func:`~.keys.check_keys`. ``biases``: of q, k and v, without a key. ``head_norms``: of q and k.
+    for :func:`~.keys.check_keys`. ``parts``: fields of a model that have no key. ``shift``: of norms' weights.
+    ``rooted``: the embedding is multiplied by the root of the hidden size, and scores have a key of their own.
     """
 
     architectures: tuple[str, ...]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     handled: tuple[str, ...] = ()
     harmless: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    biases: bool = False
-    head_norms: bool = False
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    shift: float = 0.0
+    rooted: bool = False
 
 
 #: A window that is off.
@@ -143,6 +130,26 @@ _NO_WINDOW: dict[str, tuple[Any, ...]] = {
 _QWEN = {"num_key_value_heads": 32, "max_position_embeddings": 32768}
 #: Factors of Granite's tensors and sums.
 _FACTORS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")
+#: Of Gemma: caps of scores and logits by a hyperbolic tangent are not built, nor attention to later tokens.
+_GEMMA: dict[str, Any] = {
+    "handled": ("sliding_window", "query_pre_attn_scalar"),
+    "harmless": {
+        "hidden_act": ("gelu_pytorch_tanh",),
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "use_bidirectional_attention": (False,),
+    },
+    "shift": 1.0,
+    "rooted": True,
+}
+_GEMMA_KEYS = {
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "tie_word_embeddings": True,
+}
+#: Of every so many layers one has all tokens in view.
+_PATTERNS = ("sliding_window_pattern", "_sliding_window_pattern")
 FAMILIES = {
     "llama": Family(architectures=("LlamaForCausalLM", "LLaMAForCausalLM")),
     "mistral": Family(
@@ -151,10 +158,16 @@ FAMILIES = {
         handled=("sliding_window",),
     ),
     "qwen2": Family(
-        architectures=("Qwen2ForCausalLM",), defaults=_QWEN, harmless=_NO_WINDOW | {"attention_bias": ANY}, biases=True
+        architectures=("Qwen2ForCausalLM",),
+        defaults=_QWEN,
+        harmless=_NO_WINDOW | {"attention_bias": ANY},
+        parts={"biases": True},
     ),
     "qwen3": Family(
-        architectures=("Qwen3ForCausalLM",), defaults=_QWEN | {"head_dim": 128}, harmless=_NO_WINDOW, head_norms=True
+        architectures=("Qwen3ForCausalLM",),
+        defaults=_QWEN | {"head_dim": 128},
+        harmless=_NO_WINDOW,
+        parts={"head_norms": True},
     ),
     "granite": Family(architectures=("GraniteForCausalLM",), defaults=dict.fromkeys(_FACTORS, 1.0), handled=_FACTORS),
     "smollm3": Family(
@@ -169,26 +182,46 @@ FAMILIES = {
         handled=("no_rope_layers", "no_rope_layer_interval"),
         harmless=_NO_WINDOW,
     ),
+    "phi3": Family(
+        architectures=("Phi3ForCausalLM",),
+        defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
+        handled=("sliding_window", "partial_rotary_factor", "original_max_position_embeddings"),
+        harmless={"auto_map": ANY, "full_attn_mod": (1,), "interpolate_factor": (1,), "lm_head_bias": (False,)},
+        parts={"fused": True},
+    ),
+    "olmo2": Family(
+        architectures=("Olmo2ForCausalLM",),
+        defaults={"rms_norm_eps": 1e-5},
+        parts={"norms": "after", "joint_norms": True},
+    ),
+    "gemma2": Family(
+        architectures=("Gemma2ForCausalLM",),
+        defaults=_GEMMA_KEYS
+        | {"max_position_embeddings": 8192, "sliding_window_pattern": 2}
+        | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        parts={"norms": "both", "gate": "gelu_tanh"},
+        **_GEMMA,
+    ),
+    "gemma3_text": Family(
+        architectures=("Gemma3ForCausalLM",),
+        defaults=_GEMMA_KEYS
+        | {"max_position_embeddings": 131072, "rope_theta": 1e6}
+        | {"rope_local_base_freq": 1e4, "sliding_window_pattern": 6},
+        parts={"norms": "both", "gate": "gelu_tanh", "head_norms": True},
+        **_GEMMA | {"handled": (*_GEMMA["handled"], "rope_local_base_freq", *_PATTERNS)},
+    ),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Folded:
-    """A model as LLaMA's decoder, and the factors that make it of a file's tensors.
-
-    ``embedding`` and ``head`` multiply those tensors. ``tied``: the file's head is its embedding, which the model's
-    need not be.
-    """
-
-    model: LanguageModel
-    tied: bool
-    embedding: float = 1.0
-    head: float = 1.0
 
 
 def described(config: Mapping[str, Any], name: str) -> Folded:
     """The model of a ``config.json``; :class:`ValueError` names the key that it is not."""
     family = _family(config)
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        cap = config.get(key, family.defaults.get(key))
+        if cap is not None:
+            raise ValueError(
+                f"{key}={shown(cap)}: must be null; caps by tanh are not built; nearest is gemma3_text, which has none"
+            )
     check_keys(
         config,
         handled=_HANDLED | {*family.handled},
@@ -215,7 +248,8 @@ def described(config: Mapping[str, Any], name: str) -> Folded:
         }
     except KeyError as error:
         raise ValueError(f"has no {error.args[0]}") from None
-    if "sliding_window" in family.handled and value("sliding_window") is not None:
+    windowed = _windowed(value, family, shapes["layers"])
+    if "sliding_window" in family.handled and value("sliding_window") is not None and any(windowed):
         # A text within the window attends to all of itself.
         window = _whole("sliding_window", value("sliding_window"))
         if isinstance(shapes["context"], int):
@@ -224,9 +258,29 @@ def described(config: Mapping[str, Any], name: str) -> Folded:
     for key, factor in factors.items():
         check_positive(key, factor)
     embedding, residual, logits, score = factors.values()
-    theta, scaling = _positions(config, family.defaults.get("rope_theta", 10000.0))
-    shapes["rope_theta"] = theta
+    more: dict[str, Any] = dict(family.parts)
+    if "attention_multiplier" in family.handled:
+        more["score"] = score
+    if family.rooted:
+        check_positive("query_pre_attn_scalar", value("query_pre_attn_scalar"))
+        more["score"] = value("query_pre_attn_scalar") ** -0.5
+    if "rope_local_base_freq" in family.handled:
+        bases = family.defaults["rope_theta"], family.defaults["rope_local_base_freq"]
+        shapes["rope_theta"], scaling, more["local_theta"] = by_kind(config, bases)
+        check_positive("rope_local_base_freq", more["local_theta"])
+        more["local"] = tuple(layer for layer, short in enumerate(windowed) if short)
+    else:
+        partial = "partial_rotary_factor" in family.handled
+        theta = family.defaults.get("rope_theta", 10000.0)
+        shapes["rope_theta"], scaling = base_and_scaling(_with_length(config, value), theta, partial=partial)
+        if partial:
+            more["turned"] = turned(config, shapes["head_dim"])
+    if scaling is not None and scaling.divisors and isinstance(shapes["context"], int):
+        # Divisors of longer texts are others, and one text has one of both.
+        shapes["context"] = min(shapes["context"], scaling.original or shapes["context"])
     check_shapes(shapes, _KEYS)
+    if family.rooted:
+        embedding = math.sqrt(shapes["hidden"])
     # RMSNorm does not see the size of what it reads but for its epsilon: the residual stream is divided by the factor
     # of the sums, instead of the sums being multiplied.
     shapes["norm_eps"] /= residual**2
@@ -237,45 +291,85 @@ def described(config: Mapping[str, Any], name: str) -> Folded:
         tied=tied and folded["embedding"] == folded["head"] == 1,
         scaling=scaling,
         unturned=_unturned(value, shapes["layers"]) if "no_rope_layers" in family.handled else (),
-        score=score if "attention_multiplier" in family.handled else None,
-        biases=family.biases,
-        head_norms=family.head_norms,
+        **more,
         **shapes,
     )
-    kinds = config.get("layer_types")
-    if kinds is not None and kinds != ["full_attention"] * model.layers:
-        raise ValueError(f"layer_types={shown(kinds)}: must be full_attention of all {model.layers} layers")
-    return Folded(model=model, tied=tied, **folded)
+    return Folded(model=model, tied=tied, shift=family.shift, **folded)
+
+
+def _with_length(config: Mapping[str, Any], value: Callable[..., Any]) -> dict[str, Any]:
+    """A file with the length of its texts, which it may leave out."""
+    return {**config, "max_position_embeddings": value("max_position_embeddings", 2048)}
+
+
+def _windowed(value: Callable[..., Any], family: Family, layers: Any) -> list[bool]:
+    """Of each layer whether a token sees a window alone."""
+    kinds, every = value("layer_types"), next((value(each) for each in _PATTERNS if value(each) is not None), None)
+    if not isinstance(layers, int) or isinstance(layers, bool) or not 0 < layers < 1 << 16:
+        return [True]
+    if "sliding_window_pattern" not in family.defaults:
+        # Of a family whose layers are alike.
+        if kinds is not None and kinds != ["full_attention"] * layers:
+            raise ValueError(f"layer_types={shown(kinds)}: must be full_attention of all {layers} layers")
+        return [True] * layers
+    if kinds is None:
+        step = _whole(_PATTERNS[0], every)
+        return [(layer + 1) % step != 0 for layer in range(layers)]
+    names = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != layers or any(each not in names for each in kinds):
+        raise ValueError(f"layer_types={shown(kinds)}: must be {' or '.join(names)} of each of the {layers} layers")
+    return [each == names[1] for each in kinds]
 
 
 def config_of(model: LanguageModel) -> dict[str, Any]:
     """A ``config.json`` of a model, of the family that has its parts."""
     parts = {
         "qwen2": model.biases,
-        "qwen3": model.head_norms,
+        "qwen3": model.head_norms and model.norms == "before",
         "smollm3": bool(model.unturned),
-        "granite": model.score is not None,
+        "granite": model.score is not None and model.norms == "before",
+        "phi3": model.fused or model.turned is not None,
+        "olmo2": model.joint_norms,
+        "gemma2": model.norms == "both" and not model.head_norms,
+        "gemma3_text": model.norms == "both" and model.head_norms,
     }
     found = [kind for kind, has in parts.items() if has] or ["llama"]
     if len(found) > 1:
         raise ValueError(f"{model.name}: no model_type has the parts of {' and '.join(found)} together")
+    family = FAMILIES[found[0]]
+    own = {part: getattr(model, part) for part in ("norms", "gate", "joint_norms", "head_norms", "biases", "fused")}
+    if family.parts != {part: value for part, value in own.items() if value not in (False, "before", "silu")}:
+        raise ValueError(f"{model.name}: {found[0]} has not all of its parts, and no other model_type has them")
     more: dict[str, Any] = {} if model.biases else {"attention_bias": False}
     if model.scaling is not None:
-        kind = "linear" if model.scaling.low is None else "llama3"
-        values = {its: getattr(model.scaling, each) for each, its in _SCALED[kind].items()}
+        kind = "longrope" if model.scaling.divisors else "linear" if model.scaling.low is None else "llama3"
+        values = {its: getattr(model.scaling, each) for each, its in SCALED[kind].items()}
+        if kind == "longrope":
+            # No longer texts than these are allowed, so that the others' divisors count for nothing.
+            values["long_factor"] = values["short_factor"] = list(model.scaling.divisors)
+            values["attention_factor"] = model.scaling.size
+            more["original_max_position_embeddings"] = model.scaling.original
         # Transformers reads this older key in all versions.
         more["rope_scaling"] = {"rope_type": kind} | values
     if model.unturned:
         more["no_rope_layers"] = [int(layer not in model.unturned) for layer in range(model.layers)]
-    if model.score is not None:
+    if model.turned is not None:
+        more["partial_rotary_factor"] = model.turned / model.head_dim
+    if family.rooted:
+        more |= {"query_pre_attn_scalar": model.score_factor**-2, "hidden_activation": "gelu_pytorch_tanh"}
+        more |= {"sliding_window": model.context, "final_logit_softcapping": None, "attn_logit_softcapping": None}
+        short = {*model.local} if model.local_theta else {*range(0, model.layers, 2)}
+        more["layer_types"] = [f"{'sliding' if n in short else 'full'}_attention" for n in range(model.layers)]
+        more |= {"rope_local_base_freq": model.local_theta} if model.local_theta else {}
+    elif model.score is not None:
         more |= dict.fromkeys(_FACTORS, 1.0) | {"attention_multiplier": model.score}
     return {
-        "architectures": [FAMILIES[found[0]].architectures[0]],
+        "architectures": [family.architectures[0]],
         "model_type": found[0],
         "head_dim": model.head_dim,
         "rope_theta": model.rope_theta,
         "tie_word_embeddings": model.tied,
-        "hidden_act": "silu",
+        "hidden_act": "gelu_pytorch_tanh" if family.rooted else "silu",
         **{its: getattr(model, each) for each, its in _KEYS.items() if each != "score"},
         **more,
     }
@@ -299,40 +393,6 @@ def _family(config: Mapping[str, Any]) -> Family:
             f"architectures={shown(named)}: must be {shown([FAMILIES[kind].architectures[0]])} of model_type {kind}"
         )
     return FAMILIES[kind]
-
-
-def _positions(config: Mapping[str, Any], default: float) -> tuple[Any, Scaling | None]:
-    """Base of the rotary angles, which stands in one of three places, and their scaling."""
-    thetas: dict[str, Any] = {"rope_theta": config.get("rope_theta")}
-    scalings: dict[str, Scaling | None] = {}
-    # Newer files keep the positions' constants in an object of their own.
-    for key in ("rope_parameters", "rope_scaling"):
-        rope = config.get(key)
-        if rope is None:
-            continue
-        kinds = [] if not isinstance(rope, dict) else [rope[each] for each in ("rope_type", "type") if each in rope]
-        if not isinstance(rope, dict) or any(not isinstance(each, str) or each not in _SCALED for each in kinds):
-            raise ValueError(f"{key}={shown(rope)}: rope_type must be one of {', '.join(_SCALED)}")
-        fields = _SCALED[kinds[0] if kinds else "default"]
-        handled = {"rope_theta", "rope_type", "type", *fields.values()}
-        try:
-            if len({*kinds}) > 1:
-                raise ValueError(f"rope_type={shown(kinds[0])}: must be type={shown(kinds[1])}; remove the wrong one")
-            check_keys(rope, handled=handled, harmless=_ROPE)
-            missing = next((each for each in fields.values() if rope.get(each) is None), None)
-            if missing:
-                raise ValueError(f"{missing}: is missing; {kinds[0]} positions need it")
-            scalings[key] = Scaling(**{each: rope[its] for each, its in fields.items()}) if fields else None
-        except ValueError as error:
-            raise ValueError(f"{key}.{error}") from None
-        thetas[f"{key}.rope_theta"] = rope.get("rope_theta")
-    if len({*scalings.values()}) > 1:
-        raise ValueError("rope_scaling: must be rope_parameters; remove the one that is wrong")
-    (first, theta), *others = [each for each in thetas.items() if each[1] is not None] or [("", default)]
-    for key, value in others:
-        if value != theta:
-            raise ValueError(f"{key}={shown(value)}: must be {first}={shown(theta)}; remove the one that is wrong")
-    return theta, next(iter(scalings.values()), None)
 
 
 def _unturned(value: Any, layers: int) -> tuple[int, ...]:

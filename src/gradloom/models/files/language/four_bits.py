@@ -133,6 +133,18 @@ class Nf4Codes:
             scales = dequantize_scales(self.scale_codes, self.absmax2, self.offset)
         return dequantize_blocks(self.codes, scales, book=NF4, block=_BLOCK).reshape(self.codes.shape)
 
+    def part(self, rows: slice) -> "Nf4Codes | None":
+        """Some of the rows; None where they begin within a block or a group of scales."""
+        first, last = (row * self.codes.shape[1] for row in (rows.start, rows.stop))
+        size = _BLOCK if self.absmax is not None else _BLOCK * GROUP
+        if first % size or (last % size and rows.stop != len(self.codes)):
+            return None
+        scales, groups = (slice(first // each, -(-last // each)) for each in (_BLOCK, _BLOCK * GROUP))
+        if self.scale_codes is None or self.absmax2 is None:
+            assert self.absmax is not None
+            return Nf4Codes(self.codes[rows], self.absmax[scales])
+        return Nf4Codes(self.codes[rows], None, self.scale_codes[scales], self.absmax2[groups], self.offset)
+
 
 class CodedLinear(Protocol):
     """A matrix that is stored in codes."""

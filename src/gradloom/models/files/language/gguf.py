@@ -5,16 +5,19 @@ model, and tells a truncated file by whatever exception comes first. The tests t
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...language import EMBEDDING, HEAD, PROJECTIONS, LanguageModel, check_shapes, check_tensors, finite, of_vocabulary
+from ...language import EMBEDDING, HEAD, LanguageModel, check_shapes, check_tensors, finite, of_vocabulary
 from ..keys import ANY, check_keys
 from ..kinds import what_is
+from .form import Folded
 from .gguf_blocks import BLOCK_KINDS, kind_named
+from .gguf_families import ARCHITECTURES, Architecture
 
 __all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "gguf_linear", "turned_pairs"]
 
@@ -197,25 +200,19 @@ class GgufFile:
         return GgufTensor(shape, kind, start, size)
 
 
-_LAYER_NAMES = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"} | dict(
-    zip(
-        ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"),
-        (f"{module}.{name}" for name, module in PROJECTIONS.items()),
-    )
-)
 _NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
-def _hugging_face_name(name: str) -> str:
+def _hugging_face_name(name: str, layer_names: Mapping[str, str]) -> str:
     parts = name.split(".")
-    if len(parts) == 4 and parts[0] == "blk" and parts[2] in _LAYER_NAMES:
-        return f"model.layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.{parts[3]}"
+    if len(parts) == 4 and parts[0] == "blk" and parts[2] in layer_names:
+        return f"model.layers.{parts[1]}.{layer_names[parts[2]]}.{parts[3]}"
     if len(parts) == 2 and parts[0] in _NAMES:
         return f"{_NAMES[parts[0]]}.{parts[1]}"
     return name
 
 
-_OWN_NAMES = {full: short for short, full in _LAYER_NAMES.items()}
+_OWN_NAMES = {full: short for short, full in ARCHITECTURES["llama"].layer_names.items()}
 
 
 def gguf_linear(name: str) -> str:
@@ -228,47 +225,45 @@ def gguf_linear(name: str) -> str:
 _METADATA = ("general.", "tokenizer.", "quantize.", "mradermacher.", "split.")
 #: Fields that are read and checked below.
 _HANDLED = frozenset(
-    f"llama.{key}"
-    for key in ("embedding_length", "feed_forward_length", "block_count", "vocab_size", "context_length")
+    ("embedding_length", "feed_forward_length", "block_count", "vocab_size", "context_length")
     + tuple(f"attention.{each}" for each in ("head_count", "head_count_kv", "key_length", "value_length"))
     + ("attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count")
 )
+#: Of families whose layers see a window.
+_OF_WINDOWS = frozenset(("attention.sliding_window", "rope.freq_base_swa"))
 #: Other fields, with the values for which they change nothing.
 _HARMLESS: dict[str, tuple[Any, ...]] = {
-    f"llama.{key}": values
-    for key, values in {
-        "rope.scale_linear": (1.0, 0.0),
-        "rope.scaling.type": ("none", "linear"),
-        "rope.scaling.factor": (1.0, 0.0),
-        "rope.scaling.attn_factor": (1.0,),
-        "rope.scaling.yarn_log_multiplier": (0.0,),
-        "rope.scaling.original_context_length": ANY,
-        "rope.scaling.finetuned": ANY,
-        "attention.causal": (True,),
-        "attention.scale": (0.0,),
-        "attention.clamp_kqv": (0.0,),
-        "attention.max_alibi_bias": (0.0,),
-        "attention.sliding_window": (0,),
-        "attn_logit_softcapping": (0.0,),
-        "final_logit_softcapping": (0.0,),
-        "logit_scale": (1.0, 0.0),
-        "residual_scale": (1.0, 0.0),
-        "embedding_scale": (1.0, 0.0),
-        "use_parallel_residual": (False,),
-        "expert_count": (0,),
-        "expert_used_count": (0,),
-        "expert_shared_count": (0,),
-        "leading_dense_block_count": (0,),
-        "nextn_predict_layers": (0,),
-        "pooling_type": (0,),
-        # The order of q's and k's rows that llama.cpp's files have.
-        "tensor_data_layout": ("Meta AI original pth",),
-    }.items()
+    "rope.scale_linear": (1.0, 0.0),
+    "rope.scaling.type": ("none", "linear"),
+    "rope.scaling.factor": (1.0, 0.0),
+    "rope.scaling.attn_factor": (1.0,),
+    "rope.scaling.yarn_log_multiplier": (0.0,),
+    "rope.scaling.original_context_length": ANY,
+    "rope.scaling.finetuned": ANY,
+    "attention.causal": (True,),
+    "attention.scale": (0.0,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attention.sliding_window": (0,),
+    "attn_logit_softcapping": (0.0,),
+    "final_logit_softcapping": (0.0,),
+    "logit_scale": (1.0, 0.0),
+    "residual_scale": (1.0, 0.0),
+    "embedding_scale": (1.0, 0.0),
+    "use_parallel_residual": (False,),
+    "expert_count": (0,),
+    "expert_used_count": (0,),
+    "expert_shared_count": (0,),
+    "leading_dense_block_count": (0,),
+    "nextn_predict_layers": (0,),
+    "pooling_type": (0,),
+    # The order of q's and k's rows that llama.cpp's files have.
+    "tensor_data_layout": ("Meta AI original pth",),
 }
 
 
-def _check_family(file: GgufFile) -> None:
-    """Refuses what is no LLaMA model, by what it is."""
+def _family(file: GgufFile) -> tuple[str, Architecture]:
+    """The family of a file, and its name; refuses what is none, by what it is."""
     path = file.path
     if file.get("general.type", str, "model") == "adapter":
         raise ValueError(f"{path}: is a LoRA adapter (general.type='adapter'), not a model")
@@ -278,51 +273,64 @@ def _check_family(file: GgufFile) -> None:
             f"{path}: is part {file.get('split.no', int, 0) + 1} of {parts} of a model (split.count={parts}): join "
             f"them by llama.cpp's llama-gguf-split --merge"
         )
-    for key, wanted in (("general.architecture", "llama"), ("general.type", "model")):
-        value = file.get(key, str, "model" if key == "general.type" else None)
-        if value != wanted:
-            raise ValueError(f"{path}: {key}={value!r}: must be {wanted!r}")
+    kind = file.get("general.type", str, "model")
+    if kind != "model":
+        raise ValueError(f"{path}: general.type={kind!r}: must be 'model'")
+    name = file.get("general.architecture", str)
+    if name not in ARCHITECTURES:
+        known = ", ".join(map(repr, ARCHITECTURES))
+        raise ValueError(f"{path}: general.architecture={name!r}: must be {known.replace(', ', ' or ')}")
+    family = ARCHITECTURES[name]
     if file.fields.get("general.quantization_version", 2) != 2:
         raise ValueError(
             f"{path}: general.quantization_version={file.fields['general.quantization_version']!r}: must be 2"
         )
-    experts = file.get("llama.expert_count", int, 0)
+    experts = file.get(f"{name}.expert_count", int, 0)
     if experts:
-        raise ValueError(f"{path}: llama.expert_count={experts}: a mixture of experts; only dense models are supported")
+        raise ValueError(
+            f"{path}: {name}.expert_count={experts}: a mixture of experts; only dense models are supported"
+        )
     try:
         own = {key: value for key, value in file.fields.items() if not key.startswith(_METADATA)}
-        check_keys(own, handled=_HANDLED, harmless=_HARMLESS)
+        handled = _HANDLED | (_OF_WINDOWS if family.windowed else set())
+        check_keys(
+            own,
+            handled={f"{name}.{key}" for key in handled},
+            harmless={f"{name}.{key}": values for key, values in _HARMLESS.items() if key not in handled},
+        )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if "rope_freqs.weight" in file.tensors:
         raise ValueError(
             f"{path}: has scaled positions (rope_freqs.weight, as of Llama 3.1 and later), which are not supported"
         )
+    return name, family
 
 
 #: Keys of the metadata, by the fields of a model.
 _KEYS = {
-    "hidden": "llama.embedding_length",
-    "inter": "llama.feed_forward_length",
-    "layers": "llama.block_count",
-    "heads": "llama.attention.head_count",
-    "kv_heads": "llama.attention.head_count_kv",
-    "head_dim": "llama.attention.key_length",
-    "vocab": "llama.vocab_size",
-    "context": "llama.context_length",
-    "rope_theta": "llama.rope.freq_base",
-    "norm_eps": "llama.attention.layer_norm_rms_epsilon",
+    "hidden": "embedding_length",
+    "inter": "feed_forward_length",
+    "layers": "block_count",
+    "heads": "attention.head_count",
+    "kv_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "vocab": "vocab_size",
+    "context": "context_length",
+    "rope_theta": "rope.freq_base",
+    "norm_eps": "attention.layer_norm_rms_epsilon",
 }
 
 
 class GgufCheckpoint:
-    """A LLaMA model in a GGUF file; see :class:`~.language.Checkpoint`."""
+    """A language model in a GGUF file; see :class:`~.language.Checkpoint`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = file = GgufFile(path)
-        _check_family(file)
-        self.names = {_hugging_face_name(name): name for name in file.tensors}
+        self.architecture, self.family = _family(file)
+        names = self.family.layer_names
+        self.names = {_hugging_face_name(name, names): name for name in file.tensors}
         shapes = {name: file.tensors[own].shape for name, own in self.names.items()}
         hidden, heads = self._count("embedding_length"), self._count("attention.head_count")
         try:
@@ -336,35 +344,52 @@ class GgufCheckpoint:
                 # Tokens may be more than vocab_size says, or fewer where it counts rows without a token.
                 "vocab": max(self._count("vocab_size", 0), len(file.get("tokenizer.ggml.tokens", list, []))),
                 "context": self._count("context_length"),
-                "rope_theta": file.get("llama.rope.freq_base", float, 10000.0),
+                "rope_theta": self._field("rope.freq_base", float, 10000.0),
                 # Written as float32; its shortest decimal is what the model was made with.
-                "norm_eps": float(str(np.float32(file.get("llama.attention.layer_norm_rms_epsilon", float)))),
+                "norm_eps": float(str(np.float32(self._field("attention.layer_norm_rms_epsilon", float)))),
             }
-            check_shapes(found, _KEYS)
-            self.model = LanguageModel(
-                name=path.name.removesuffix(GGUF_SUFFIX), tied="lm_head.weight" not in shapes, **found
+            check_shapes(found, {field: f"{self.architecture}.{key}" for field, key in _KEYS.items()})
+            found |= self.family.parts
+            found |= self.family.constants(
+                found["layers"], found["head_dim"], lambda key, default: self._field(key, type(default), default)
             )
+            factor, tied = self.family.embedding(found["hidden"]), HEAD not in shapes
+            model = LanguageModel(name=path.name.removesuffix(GGUF_SUFFIX), tied=tied and factor == 1, **found)
+            #: How the file has the model's tensors.
+            self.form = Folded(model=model, tied=tied, embedding=factor)
+            self.model = model
         except ValueError as error:
             raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
         for key in ("rope.dimension_count", "attention.value_length"):
             count = self._count(key, self.model.head_dim)
             if count != self.model.head_dim:
-                raise ValueError(f"{path}: llama.{key}={count}: must be {self.model.head_dim}, the elements of a head")
-        check_tensors(path, self.model, shapes)
+                raise ValueError(
+                    f"{path}: {self.architecture}.{key}={count}: must be {self.model.head_dim}, the elements of a head"
+                )
+        check_tensors(path, self.model, shapes, self.form.shapes)
 
     def _count(self, key: str, default: int | None = None) -> int:
-        return self.file.get(f"llama.{key}", int, default)
+        return int(self._field(key, int, default))
+
+    def _field(self, key: str, kind: type, default: Any = None) -> Any:
+        return self.file.get(f"{self.architecture}.{key}", kind, default)
 
     def tensor(self, name: str) -> np.ndarray:
         """A tensor as float32 in Hugging Face's orientation."""
-        if name not in self.names:
-            raise ValueError(f"{self.path}: has no tensor {name}")
-        values = finite(self.path, name, self.file.tensor(self.names[name]))
-        # llama.cpp turns neighbouring elements where Hugging Face turns halves of a head.
-        heads = {"q_proj": self.model.heads, "k_proj": self.model.kv_heads}.get(name.split(".")[-2])
+        own, _ = self.form.place(name)
+        if own not in self.names:
+            raise ValueError(f"{self.path}: has no tensor {own}")
+        values = finite(self.path, own, self.file.tensor(self.names[own]))
+        heads = self.paired(name)
         if heads is not None:
             values = turned_pairs(values, heads)
-        return of_vocabulary(self.model, values) if name in (EMBEDDING, HEAD) else values
+        return self.form.of_file(name, of_vocabulary(self.model, values) if name in (EMBEDDING, HEAD) else values)
+
+    def paired(self, name: str) -> int | None:
+        """Heads of a tensor whose rows llama.cpp has in another order."""
+        # It turns neighbouring elements there, where Hugging Face turns halves of a head.
+        heads = {"q_proj": self.model.heads, "k_proj": self.model.kv_heads}
+        return heads.get(name.split(".")[-2]) if self.family.paired else None
 
 
 def turned_pairs(values: np.ndarray, heads: int, *, back: bool = False) -> np.ndarray:

@@ -4,7 +4,6 @@
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,13 @@ class HuggingFaceCheckpoint:
             raise ValueError(f"{path}: is {kind}")
         config = _json(folder / CONFIG)
         try:
-            self._folded = described(config, folder.resolve().name)
+            #: How the files have the model's tensors.
+            self.form = described(config, folder.resolve().name)
         except ValueError as error:
             raise ValueError(f"{folder / CONFIG}: {error}") from None
-        self.model = self._folded.model
-        #: Keys of tokens with a meaning of their own.
-        self.token_ids = {key: value for key, value in config.items() if key.endswith("_token_id")}
+        self.model = self.form.model
+        #: Content of the file that describes it.
+        self.config = config
         quantization = check_quantization(config.get("quantization_config"))
         self._tensors: dict[str, StoredTensor] = {}
         self._coded: dict[str, CodedLinear] = {}
@@ -67,12 +67,11 @@ class HuggingFaceCheckpoint:
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
         held = self._tensors | self._coded
-        of_file = replace(self.model, tied=self._folded.tied)
-        check_tensors(path, of_file, {name: tensor.shape for name, tensor in held.items()})
+        check_tensors(path, self.model, {name: tensor.shape for name, tensor in held.items()}, self.form.shapes)
         integers = next((name for name, each in self._tensors.items() if each.dtype in ("uint8", "int32")), None)
         if integers is not None:
             raise ValueError(f"{path}: tensor {integers} has integers, but no codes that quantization_config tells of")
-        if self._folded.tied and HEAD in held:
+        if self.form.tied and HEAD in held:
             head, embedding = (of_vocabulary(self.model, self._read(each)) for each in (HEAD, EMBEDDING))
             if not np.array_equal(head, embedding):
                 raise ValueError(
@@ -82,20 +81,23 @@ class HuggingFaceCheckpoint:
 
     def tensor(self, name: str) -> np.ndarray:
         """A tensor as float32, ``[out, in]``; a tied head is the embedding."""
-        factor = {EMBEDDING: self._folded.embedding, HEAD: self._folded.head}.get(name, 1.0)
-        if name == HEAD and self._folded.tied:
-            name = EMBEDDING
-        if name not in self._tensors and name not in self._coded:
-            raise ValueError(f"{self.path}: has no tensor {name}")
-        values = finite(self.path, name, self._read(name))
-        return of_vocabulary(self.model, values) * np.float32(factor) if name in (EMBEDDING, HEAD) else values
+        own, rows = self.form.place(name)
+        if own not in self._tensors and own not in self._coded:
+            raise ValueError(f"{self.path}: has no tensor {own}")
+        values = finite(self.path, own, self._read(own))
+        if name in (EMBEDDING, HEAD):
+            values = of_vocabulary(self.model, values)
+        return self.form.of_file(name, values if rows is None else values[rows])
 
     def nf4(self, name: str) -> Nf4Codes | None:
         """Codes of a tensor that bitsandbytes has saved, else None.
 
-        They are taken as they are: quantising their values again would make other scales.
+        They are taken as they are: quantising their values again would make other scales. A part of a linear of several
+        has them where it has whole groups of scales.
         """
-        return nf4_of(self._coded.get(name))
+        own, rows = self.form.place(name)
+        held = nf4_of(self._coded.get(own))
+        return held if held is None or rows is None else held.part(rows)
 
     def _read(self, name: str) -> np.ndarray:
         if name in self._coded:

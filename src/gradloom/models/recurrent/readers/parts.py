@@ -183,8 +183,8 @@ def refuse_without(graph: OnnxGraph, kinds: tuple[str, ...]) -> None:
         return
     if found & {*LOOPS}:
         raise ValueError(
-            f"no {', '.join(kinds)} node, but a {(found & {*LOOPS}).pop()}: a network that is quantised already "
-            "takes no --calibrate"
+            f"no {', '.join(kinds)} node, but a {(found & {*LOOPS}).pop()}, which must hold quantisers and takes no "
+            "--calibrate: in floating point, give native nodes"
         )
     if {"Sigmoid", "Tanh", "MatMul"} <= found or {"Sigmoid", "Tanh", "Gemm"} <= found:
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.compiler.integers.descent import rules_of
 from gradloom.compiler.lowering import TileStep, lower
 from gradloom.compiler.objectives import TARGET
-from gradloom.firmware.job import Losses
+from gradloom.firmware.jobs.job import Losses
 from gradloom.graph.network import Network
 from gradloom.program.descent import AdamW
 from gradloom.program.placed import Program

@@ -16,7 +16,7 @@ from gradloom.compiler.matrices import rest_of
 from gradloom.compiler.passes.arranging import Arranged, arranged
 from gradloom.compiler.passes.doubling import doubled
 from gradloom.compiler.passes.folding import folded
-from gradloom.graph.methods import METHODS, Learning, instant, lora, most_rank, targets
+from gradloom.graph.methods import METHODS, Learning, instant, lesser_ranks, lora, targets
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.graph.rounding import rounded
@@ -26,7 +26,7 @@ from gradloom.rtl.formats.weights.linear import MASTER
 
 from .programs import Programs, lowered
 
-__all__ = ["TAPS", "TARGETS", "Prepared", "learning_of", "precise_of", "rank_of"]
+__all__ = ["TAPS", "TARGETS", "Prepared", "learning_of", "precise_of", "ranks_of"]
 
 #: Layers with an adapter unless others are named.
 TARGETS = "last:2"
@@ -41,11 +41,14 @@ _MOST_FRACTION = MASTER.width - 4
 Values = Mapping[str, np.ndarray]
 
 
-def rank_of(network: Network, method: str, targets: str | None, asked: int | None, usual: int) -> int:
-    """The rank that is asked for, or the usual one, or the largest that all layers may have if this is less."""
-    if asked is not None:
-        return asked
-    return min(usual, most_rank(network, targets or TARGETS)) if method == "lora" else usual
+def ranks_of(network: Network, method: str, targets: str | None, asked: int | None, usual: int) -> dict[str, Any]:
+    """``rank`` of adapters by ``method``: the one that is asked for, or the usual one.
+
+    ``lesser``: where none is asked for, the ranks of layers that are too small for the usual one.
+    """
+    if method == "lora" and asked is None:
+        return {"rank": usual, "lesser": lesser_ranks(network, targets or TARGETS, usual)}
+    return {"rank": usual if asked is None else asked} if method in ("lora", "instantft") else {}
 
 
 def learning_of(
@@ -55,6 +58,7 @@ def learning_of(
     *,
     targets: str | Sequence[str] | None = None,
     rank: int = 4,
+    lesser: Mapping[str, int] | None = None,
     alpha: float | None = None,
     seed: int = 0,
 ) -> Learning:
@@ -65,7 +69,7 @@ def learning_of(
     if method == "none":
         return Learning(inner, ())
     if method == "lora":
-        return lora(inner, targets or TARGETS, rank=rank, alpha=alpha, seed=seed)
+        return lora(inner, targets or TARGETS, rank=rank, lesser=lesser, alpha=alpha, seed=seed)
     if method == "instantft":
         return instant(inner, targets or TAPS, rank=rank, seed=seed)
     return METHODS[method](inner, *([targets] if targets else []))

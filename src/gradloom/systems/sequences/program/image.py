@@ -112,6 +112,9 @@ class CellImage:
         room.need("sequences", ways, f"{ways} directions")
         if any(isinstance(cell, IntegerGru) for cell in cells):
             room.need("gru", passes, "a GRU" if passes == 1 else "a GRU that resets in front of its product")
+        near = next((each for each in network.integers.quantizers() if "near" in each), None)
+        if near is not None:
+            room.need("ties", 1, f"ties of the {near['quantizer']}, the ratio of whose scales has an odd denominator")
         size = self.order.size
         room.need("window", size, f"windows of {size} codes")
         outputs = 0 if self.conv is None else len(self.conv.conv.weight)

@@ -16,13 +16,11 @@ from gradloom.models.recurrent.coding import bounds_of
 from gradloom.models.recurrent.lstm import GATES as GATE_NAMES
 from gradloom.rtl.formats.cell import CENTRED
 
-from .settings import HALF, IDLE, Affine
+from .settings import HALF, IDLE, Affine, Parts
 
 __all__ = ["Behind", "Slot", "behind_of", "passes_of", "slots_of"]
 
 _OTHER = {"input": "forget", "forget": "input"}
-#: Bits of a multiplier.
-_MULTIPLIER = 26
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,30 +188,20 @@ def _behind_reset(cell: IntegerGru) -> Behind:
 
 def _new_state(cell: IntegerGru, own: slice) -> dict[str, Slot]:
     """The two parts of a GRU's new state: of the input, and of the hidden state."""
-    made = Affine.of(cell.accumulators["new"], "new accumulator")
-    # Each part has a multiplier of its own, which brings both to one unit.
-    alone, gated = (made.multiplier * factor for factor in cell.factors["new"])
-    most = max(alone.max(), gated.max())
-    if most >= 1 << _MULTIPLIER:
-        raise ValueError(
-            f"new accumulator: multiplies by {most}: at most {(1 << _MULTIPLIER) - 1} fits the cell engine; run it "
-            "with --engine reference"
-        )
+    made = _of_new(cell)
     w = cell.w[own]
     reach = bounds_of((w, 1, cell.source.lo, cell.source.hi))
-    reset = cell.tables["reset"]
-    product = [int(a) * b for a in (reset.min(), reset.max()) for b in (cell.cell.inner.lo, cell.cell.inner.hi)]
-    _within_half("reset gate * product with the hidden state", min(product), max(product))
+    _within_half("reset gate * product with the hidden state", *_gated_reach(cell))
     inner = cell.cell.inner
     codes = np.arange(inner.lo, inner.hi + 1)
     return {
         "new": Slot(
             name="new",
             w=w,
-            accumulator=replace(made, multiplier=alone),
+            accumulator=replace(made.rest, multiplier=made.first),
             reach=reach,
             table=np.zeros(1, np.int64),
-            gated=gated,
+            gated=made.second,
         ),
         "inner": Slot(
             name="inner",
@@ -226,40 +214,54 @@ def _new_state(cell: IntegerGru, own: slice) -> dict[str, Slot]:
     }
 
 
+def _gated_reach(cell: IntegerGru) -> tuple[int, int]:
+    """Ends of reset gate times hidden state's part."""
+    reset, inner = cell.tables["reset"], cell.cell.inner
+    products = [int(a) * b for a in (reset.min(), reset.max()) for b in (inner.lo, inner.hi)]
+    return min(products), max(products)
+
+
+def _of_new(cell: IntegerGru) -> Parts:
+    """The quantiser of a GRU's new state: each part has a multiplier of its own, which brings both to one unit."""
+    what, quantizer = "new accumulator", cell.accumulators["new"]
+    if cell.cell.passed is not None:
+        made = Affine.of(quantizer, what)
+        return Parts(made.multiplier, made.multiplier, made)
+    w = cell.w[cell.gates.index("new") * cell.cell.units :]
+    of_x, of_h = bounds_of((w, 1, cell.source.lo, cell.source.hi)), _gated_reach(cell)
+    reach = max(map(abs, of_x)), max(map(abs, of_h))
+    return Affine.parts(quantizer, cell.factors["new"], reach, what)
+
+
 def _behind_gru(cell: IntegerGru) -> Behind:
     update, new = cell.tables["update"], cell.tables["new"]
     hidden = cell.cell.hidden
     rest = cell.one - update
+    reach = []
     for what, a, lo, hi in (
         ("update gate * hidden state", update, hidden.lo, hidden.hi),
         ("1 minus the update gate * new state", rest, int(new.min()), int(new.max())),
     ):
         product = [int(x) * y for x in (a.min(), a.max()) for y in (lo, hi)]
         _within_half(what, min(product), max(product))
+        reach.append(max(map(abs, product)))
     if not 0 <= cell.one < 512 or rest.min() < -256 or rest.max() > 255:
         raise ValueError(
             f"1 minus the update gate: has codes {rest.min()} to {rest.max()}: must be within -256 and 255; quantise "
             "the gate with fewer bits"
         )
-    own = Affine.of(cell.hidden, "hidden state")
-    of_kept, of_new = (int(own.multiplier[0]) * factor for factor in cell.sum_factors)
-    if max(of_kept, of_new) >= 1 << _MULTIPLIER:
-        raise ValueError(
-            f"hidden state: multiplies by {max(of_kept, of_new)}: at most {(1 << _MULTIPLIER) - 1} fits the cell "
-            "engine; run it with --engine reference"
-        )
-    accumulator = Affine.of(cell.accumulators["new"], "new accumulator")
-    reach = accumulator.lo, accumulator.hi
+    parts = Affine.parts(cell.hidden, cell.sum_factors, (reach[0], reach[1]), "hidden state")
+    accumulator = _of_new(cell).rest
     one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
-    kept = Affine(one, zero, accumulator.shift, accumulator.even, *reach)
+    kept = replace(accumulator, multiplier=one, addend=zero)
     # What is added to the state's code is 0: its product alone counts.
-    added = Affine(np.array([of_kept]), zero, 0, False, 0, 0)
-    made = Affine(np.array([of_new]), zero, own.shift, own.even, own.lo, own.hi)
+    added = Affine(parts.first, zero, 0, False, 0, 0)
+    made = replace(parts.rest, multiplier=parts.second, addend=zero)
     return Behind(
         kept=(kept, 0),
-        added=(added, int(own.addend[0])),
+        added=(added, int(parts.rest.addend[0])),
         hidden=(made, 0),
-        state=reach,
+        state=(accumulator.lo, accumulator.hi),
         first=cell.cell.gates["new"].accumulator.lo,
         squash=new,
         one=cell.one,

@@ -1,6 +1,6 @@
 """One recurrent cell, of a layer and a direction, as the cell engine's words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -204,11 +204,11 @@ class CellWords:
         raw = b""
         for which in Quantizers:
             if which == Quantizers.STATE:
-                raw += quantizer_word(0, 0, 0, False, *behind.state)
+                lo, hi = behind.state
+                raw += quantizer_word(replace(IDLE, lo=lo, hi=hi), 0)
                 continue
             made, addend = found.get(which, (IDLE, 0))
-            one = behind.one if which == Quantizers.HIDDEN else 0
-            raw += quantizer_word(int(made.multiplier[0]), addend, made.shift, made.even, made.lo, made.hi, one)
+            raw += quantizer_word(made, addend, behind.one if which == Quantizers.HIDDEN else 0)
         return raw.ljust(16 * QUANTIZERS_A_CELL, b"\0") if self.config.cells > 1 else raw
 
 

@@ -1,7 +1,8 @@
 """What a card brings so that a board answers prompts beside a job.
 
-The program of one token serves all positions: keys and values of 64 tokens are read whole. ``firmware/soc_infer.c``
-patches position, row of the cache, angles, and the adapter with its exponents, and reads the description.
+The program of one token serves all positions: keys and values of 64 tokens are read whole.
+``firmware/chip/runs/soc_infer.c`` patches position, row of the cache, angles, and the adapter with its
+exponents, and reads the description.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradloom.firmware.registers import COMMAND_BYTES
+from gradloom.firmware.device.registers import COMMAND_BYTES
 from gradloom.program.patches import Varying
 from gradloom.rtl.formats.weights.linear import WEIGHT
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_rows

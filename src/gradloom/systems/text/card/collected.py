@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 
-from gradloom.firmware.card import BLOCK, DELIVERY, KEPT, NOTE, CardError, read_header, read_section, section_of
-from gradloom.firmware.delivered import Area
-from gradloom.firmware.kept import Copy, newest
+from gradloom.firmware.chip.card import BLOCK, DELIVERY, KEPT, NOTE, CardError, read_header, read_section, section_of
+from gradloom.firmware.chip.delivered import Area
+from gradloom.firmware.chip.kept import Copy, newest
 from gradloom.json_file import json_text
 from gradloom.models.adapters.language.instant import key as instant_key
 from gradloom.models.adapters.language.instant import save_instant

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from gradloom.firmware.steps import MAX_STEPS
+from gradloom.firmware.chip.steps import MAX_STEPS
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.texts.example import foretold
 from gradloom.program.descent import AdamW

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gradloom.firmware.card import DELIVERY, KEPT, NOTE, Section, write_card
-from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.firmware.soc import HEADER_BYTES, JobKept, JobResult, Limits, ResultKind, SocJob
-from gradloom.firmware.steps import STATE_BYTES, initial_state
+from gradloom.firmware.chip.card import DELIVERY, KEPT, NOTE, Section, write_card
+from gradloom.firmware.chip.soc import HEADER_BYTES, JobKept, JobResult, Limits, ResultKind, SocJob
+from gradloom.firmware.chip.steps import STATE_BYTES, initial_state
+from gradloom.firmware.device.registers import COMMAND_BYTES
 from gradloom.json_file import json_text
 from gradloom.output import grouped
 from gradloom.program.memory import PAGE, rounded
@@ -136,8 +136,8 @@ def board_job(
 ) -> BoardJob:
     """The job of a fine-tune.
 
-    ``every``, ``cycles``, ``limits``: see :class:`~gradloom.firmware.soc.JobKept` and
-    :class:`~gradloom.firmware.soc.Limits`. With ``answer`` the board answers prompts by its UART meanwhile
+    ``every``, ``cycles``, ``limits``: see :class:`~gradloom.firmware.chip.soc.JobKept` and
+    :class:`~gradloom.firmware.chip.soc.Limits`. With ``answer`` the board answers prompts by its UART meanwhile
     (:mod:`~.answers`). On ``held_out``, as long as a text, it tries adapters that are installed (:mod:`~.trial`).
     ``order``: number of each step's text, each text first in turn.
 

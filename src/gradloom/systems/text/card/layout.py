@@ -4,12 +4,12 @@ A job is laid out alike whether its values are known or not, so a plan says the 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from gradloom.firmware.adapter_store import HEADER_BYTES as STORE_HEADER
-from gradloom.firmware.soc import HEADER_BYTES, RECORD_BYTES, JobProgram
-from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
+from gradloom.firmware.chip.adapter_store import HEADER_BYTES as STORE_HEADER
+from gradloom.firmware.chip.soc import HEADER_BYTES, RECORD_BYTES, JobProgram
+from gradloom.firmware.chip.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.models.adapters.language.methods import LORA_XS, METHODS
 from gradloom.models.language import LanguageModel
 from gradloom.program.assembler import Assembler
@@ -23,6 +23,8 @@ from ..operations.base import Fracs, Operation
 from ..operations.learnt.rechosen import FRACS, Rechosen, constants
 from ..operations.learnt.training import training_operations
 from ..operations.learnt.updates import Update
+from ..operations.norms import Norms
+from ..operations.shapes import suited
 from ..operations.tensors import EDGE, Tensor
 from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
 from ..program.layout import Layout
@@ -311,7 +313,8 @@ class Shape:
     @property
     def cached(self) -> list[Tensor]:
         """What is kept of a text."""
-        return [Tensor(f"{self.first}.x", self.tokens, self.model.hidden, wide=True)] if self.first else []
+        wide = Norms(self.model).wide
+        return [Tensor(f"{self.first}.x", self.tokens, self.model.hidden, wide)] if self.first else []
 
 
 def shape_of(request: BudgetRequest, *, accumulate: int = 1, texts: int = 1, steps: int = 1) -> Shape:
@@ -377,7 +380,7 @@ def planned_job(shape: Shape, config: LanguageConfig) -> JobLayout:
 def planner(config: LanguageConfig, **counts: int) -> Callable[[BudgetRequest], Mapping[str, int]]:
     """What lays out requests for a plan; ``counts``: of :func:`shape_of`."""
     # Adapters that are stored as codes need the machine to have packing, as their fine-tune gives it.
-    return lambda request: laid_out(shape_of(request, **counts), replace(config, packing=1))
+    return lambda request: laid_out(shape_of(request, **counts), suited(config, request.model, packing=1))
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
+from gradloom.firmware.chip.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.program.assembler import Assembler
 from gradloom.program.patches import patches
 

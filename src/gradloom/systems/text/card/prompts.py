@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, cast
 from gradloom.boards.links.cards import SerialCard
 from gradloom.boards.links.monitor import BAUD, open_port
 from gradloom.boards.links.prompts import prompted
-from gradloom.firmware.card import BLOCK, NOTE, read_header, read_section, section_of
+from gradloom.firmware.chip.card import BLOCK, NOTE, read_header, read_section, section_of
 from gradloom.output import some
 from gradloom.systems.results import Inferred
 

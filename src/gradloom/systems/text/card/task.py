@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import boards
-from gradloom.firmware.soc import Limits
+from gradloom.firmware.chip.soc import Limits
 from gradloom.models.adapters.lora import Adapter
 from gradloom.program.descent import AdamW
 from gradloom.systems.job import Job

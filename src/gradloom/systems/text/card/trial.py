@@ -1,11 +1,11 @@
 """A trial of installed adapters: the loss on a held-out text.
 
-``firmware/soc_trial.c`` runs the program with the words in use and with those before them.
+``firmware/chip/runs/soc_trial.c`` runs the program with the words in use and with those before them.
 """
 
 from collections.abc import Mapping
 
-from gradloom.firmware.registers import COMMAND_BYTES
+from gradloom.firmware.device.registers import COMMAND_BYTES
 from gradloom.program.patches import Varying
 from gradloom.rtl.machines.configs.language import LanguageConfig
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gradloom.firmware.card import BLOCK, NOTE, PLAIN, CardError, read_header, read_section, section_of
+from gradloom.firmware.chip.card import BLOCK, NOTE, PLAIN, CardError, read_header, read_section, section_of
 from gradloom.models.adapters.language.gguf_lora import load_linears
 from gradloom.models.adapters.language.instant import load_instant
 from gradloom.models.adapters.lora import Adapter

@@ -220,9 +220,9 @@ def multipliers(board: Target) -> int:
     return 1 << max(int(board.dsp * DSP_SHARE), 1).bit_length() - 1
 
 
-def _timed(parts: Sequence[_Part], board: Target, port_bits: int) -> PlannedTime:
+def _timed(parts: Sequence[_Part], board: Target, port_bits: int, array: int) -> PlannedTime:
     rate, port = _bandwidth(board, port_bits)
-    macs_a_second = multipliers(board) * board.clock_hz
+    macs_a_second = array * board.clock_hz
     of: dict[str, PlannedPart] = {}
     for part in parts:
         entry = of.setdefault(part.name, {"bytes": 0, "macs": 0, "seconds": 0.0})
@@ -235,9 +235,7 @@ def _timed(parts: Sequence[_Part], board: Target, port_bits: int) -> PlannedTime
         "bytes": sum(part.bytes for part in parts),
         "macs": sum(part.macs for part in parts),
         "seconds": sum(entry["seconds"] for entry in of.values()),
-        "limit": port
-        if waiting >= computing
-        else f"array of {multipliers(board)} multipliers at {board.clock_hz / 1e6:g} MHz",
+        "limit": port if waiting >= computing else f"array of {array} multipliers at {board.clock_hz / 1e6:g} MHz",
         "parts": of,
     }
 
@@ -267,9 +265,11 @@ def plan(
     port_bits: int | None = None,
     held: Mapping[str, int] | None = None,
     texts: int = 1,
+    array: int | None = None,
 ) -> Planned:
     """Everything as plain values; bytes, seconds.
 
+    ``array``: multipliers of the preset's machine; those of :func:`multipliers` unless given.
     ``held``: bytes of the memory by class, with so many ``texts``; those of :func:`memory`, with one, unless given.
 
     Returns
@@ -282,11 +282,12 @@ def plan(
         Whether it fits: :mod:`~.fit`.
     """
     port_bits = checked_port(board.port_bits if port_bits is None else port_bits)
-    counted = held is None
+    counted, own = held is None, array
+    array = multipliers(board) if array is None else array
     held = memory(request) if held is None else dict(held)
     total = sum(held.values())
     rate, port = _bandwidth(board, port_bits)
-    step = _timed(list(_step_parts(request, board)), board, port_bits)
+    step = _timed(list(_step_parts(request, board)), board, port_bits, array)
     cached: Planned = {}
     if request.from_layer:
         cached = {
@@ -296,7 +297,7 @@ def plan(
             },
             "first_step": step,
         }
-        step = _timed(list(_step_parts(request, board, cached=True)), board, port_bits)
+        step = _timed(list(_step_parts(request, board, cached=True)), board, port_bits, array)
     found: Planned = {
         "model": request.model.name,
         "board": board.name,
@@ -319,11 +320,11 @@ def plan(
         "bandwidth": rate,
         "bandwidth_limit": port,
         "clock_hz": board.clock_hz,
-        "multipliers": multipliers(board),
-        "token": _timed(list(_token_parts(request)), board, port_bits),
+        "multipliers": array,
+        "token": _timed(list(_token_parts(request)), board, port_bits, array),
         **cached,
         "step": step,
-        "assumptions": _assumptions(request, board, counted),
+        "assumptions": _assumptions(request, board, counted, own),
     }
     return found if request.method == LORA.name else found | {"method": request.method}
 
@@ -366,11 +367,13 @@ def nearest(
     return None
 
 
-def _assumptions(request: BudgetRequest, board: Target, counted: bool) -> list[str]:
+def _assumptions(request: BudgetRequest, board: Target, counted: bool, array: int | None) -> list[str]:
     notes = [
         "port and array at their full rate, traffic under arithmetic: times are lower bounds",
-        f"array: {multipliers(board)} multipliers, the largest power of two within {DSP_SHARE:.0%} of {board.dsp} DSP "
-        f"slices",
+        f"array: {array} multipliers of the preset's machine"
+        if array is not None
+        else f"array: {multipliers(board)} multipliers, the largest power of two within {DSP_SHARE:.0%} of {board.dsp} "
+        f"DSP slices",
         f"a third of block memory holds a linear's inputs at {ON_CHIP} bits, or their gradient at {SUM_ON_CHIP}",
         "kept for the backward pass: residuals, queries, keys, values, attention's result, gate and up; nothing else",
     ]

@@ -101,7 +101,8 @@ def planned(
     held = None
     if laid_out is not None and config is not None and not found and method == "qlora" and _read(request):
         held = laid_out(request)
-    figures = plan(request, board, port_bits=port_bits, held=held, texts=texts)
+    array = None if config is None else config.edge * config.columns
+    figures = plan(request, board, port_bits=port_bits, held=held, texts=texts, array=array)
     if method == "instantft":
         figures = instant_plan(request, board, figures, port_bits or board.port_bits)
     short, near = _memory(request, board, config, method, held)

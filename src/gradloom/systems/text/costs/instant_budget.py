@@ -93,8 +93,8 @@ def instant_plan(request: BudgetRequest, board: Target, planned: Planned, port_b
             "base_bytes": blocks + later,
             "base_bytes_later": later,
         },
-        "first_step": _timed([*_blocks(request), *_step(request)], board, port_bits),
-        "step": _timed(list(_step(request)), board, port_bits),
+        "first_step": _timed([*_blocks(request), *_step(request)], board, port_bits, planned["multipliers"]),
+        "step": _timed(list(_step(request)), board, port_bits, planned["multipliers"]),
     }
     del found["token"], found["learning_bytes"]
     return found

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from gradloom import boards
-from gradloom.firmware.steps import MAX_STEPS
+from gradloom.firmware.chip.steps import MAX_STEPS
 from gradloom.models.adapters.language.methods import LORA, find_method
 from gradloom.models.files.language.checkpoint import find_model
 from gradloom.options import check_request

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .base import Fracs, Operation
-from .elements import Add, Rope, Softmax, Swiglu
+from .elements import Add, Gated, Rope, Softmax
 from .instant import InstantStep
 from .products import Product
 from .scaling import Norm
@@ -71,7 +71,7 @@ class Decode:
     @property
     def output(self) -> Tensor:
         """Output of the last layer."""
-        return Tensor(f"{NEXT}{self._after}.x", 1, self.step.model.hidden, wide=True)
+        return Tensor(f"{NEXT}{self._after}.x", 1, self.step.model.hidden, wide=self.step.wide)
 
     @property
     def _after(self) -> int:
@@ -132,7 +132,6 @@ class Decode:
         keys, values = self.cache(layer, "k"), self.cache(layer, "v")
         sizes: Mapping[str, int] = {
             "x": model.hidden,
-            "attended": model.hidden,
             "raw_q": model.attention,
             "q": model.attention,
             "raw_k": model.kv,
@@ -141,17 +140,18 @@ class Decode:
             "context": model.attention,
             "o": model.hidden,
             "middle": model.hidden,
-            "fed": model.hidden,
             "gate": model.inter,
             "up": model.inter,
             "act": model.inter,
             "down": model.hidden,
         }
         t = {
-            name: self.tensor(step.tensor(layer, name, size, wide=name in ("x", "middle")))
+            name: self.tensor(step.tensor(layer, name, size, wide=step.wide and name in ("x", "middle")))
             for name, size in sizes.items()
         }
-        after = self.tensor(step.tensor(layer + 1, "x", model.hidden, wide=True))
+        after = self.tensor(step.tensor(layer + 1, "x", model.hidden, wide=step.wide))
+
+        attended, fed = step.norms.behind(t["x"], "norm1"), step.norms.behind(t["middle"], "norm2")
 
         def through(projection: str, x: Tensor, y: Slice) -> list[Operation]:
             return step.through(layer, projection, x.all(), y, next_of=self.tensor)
@@ -166,27 +166,27 @@ class Decode:
             ]
 
         made: list[Operation] = [
-            Norm(t["x"].all(), f"{layer}.norm1", t["attended"].all(), model.norm_eps),
-            *through("k_proj", t["attended"], t["raw_k"].all()),
-            *step.normed(layer, "k_proj", t["raw_k"]),
+            *step.norms.placed(layer, "norm1", t["x"]),
+            *through("k_proj", attended, t["raw_k"].all()),
+            *step.norms.normed(layer, "k_proj", t["raw_k"]),
             *(
                 Rope(
-                    step.of_head(step.plain(t["raw_k"]), group),
+                    step.of_head(step.norms.plain(t["raw_k"]), group),
                     self.angles("k", layer),
                     self.own(keys[-1]).some(row, 1, group * step.span, step.span),
                 )
                 for group in range(model.kv_heads)
             ),
-            *through("q_proj", t["attended"], t["raw_q"].all()),
-            *step.normed(layer, "q_proj", t["raw_q"]),
-            Rope(step.plain(t["raw_q"]).all(), self.angles("q", layer), t["q"].all()),
+            *through("q_proj", attended, t["raw_q"].all()),
+            *step.norms.normed(layer, "q_proj", t["raw_q"]),
+            Rope(step.norms.plain(t["raw_q"]).all(), self.angles("q", layer), t["q"].all()),
         ]
         for head in range(model.heads):
             scores, p = (t[name].part(head * len(keys), len(keys)) for name in ("scores", "p"))
             words = Words(tuple(tile for each in rows(keys, step.group(head)) for tile in each))
             made.append(Product(step.of_head(t["q"], head), words, scores, lift=step.lift))
             made.append(Softmax(scores, p, limit=self.position))
-        made += through("v_proj", t["attended"], self.own(values[-1]).some(row, 1, 0, values[-1].tiles))
+        made += through("v_proj", attended, self.own(values[-1]).some(row, 1, 0, values[-1].tiles))
         for head in range(model.heads):
             made.append(
                 Product(
@@ -198,11 +198,13 @@ class Decode:
             )
         return made + [
             *through("o_proj", t["context"], t["o"].all()),
-            Add(t["x"].all(), t["o"].all(), t["middle"].all()),
-            Norm(t["middle"].all(), f"{layer}.norm2", t["fed"].all(), model.norm_eps),
-            *through("gate_proj", t["fed"], t["gate"].all()),
-            *through("up_proj", t["fed"], t["up"].all()),
-            Swiglu(t["gate"].all(), t["up"].all(), t["act"].all()),
+            *step.norms.placed(layer, "norm3", t["o"]),
+            Add(t["x"].all(), step.norms.behind(t["o"], "norm3").all(), t["middle"].all()),
+            *step.norms.placed(layer, "norm2", t["middle"]),
+            *through("gate_proj", fed, t["gate"].all()),
+            *through("up_proj", fed, t["up"].all()),
+            Gated(t["gate"].all(), t["up"].all(), t["act"].all(), model.gate),
             *through("down_proj", t["act"], t["down"].all()),
-            Add(t["middle"].all(), t["down"].all(), after.all()),
+            *step.norms.placed(layer, "norm4", t["down"]),
+            Add(t["middle"].all(), step.norms.behind(t["down"], "norm4").all(), after.all()),
         ]

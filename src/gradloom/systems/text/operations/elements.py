@@ -9,7 +9,7 @@ from ..operations import vector
 from .base import Fracs, Operation, sums, within
 from .tensors import Angles, Slice
 
-__all__ = ["Add", "Biased", "Loss", "Rope", "Softmax", "SoftmaxBackward", "Swiglu", "SwigluBackward"]
+__all__ = ["Add", "Biased", "Gated", "GatedBackward", "Loss", "Rope", "Softmax", "SoftmaxBackward"]
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,15 @@ class Rope(Operation):
 
 
 @dataclass(frozen=True)
-class Swiglu(Operation):
-    """``silu(gate) · up``."""
+class Gated(Operation):
+    """``f(gate) · up``, of an activation ``kind``."""
 
     takes, gives = ("gate", "up"), ("y",)
 
     gate: Slice
     up: Slice
     y: Slice
+    kind: str
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.y.name: within(frac[self.gate.name] + 1 + frac[self.up.name])}
@@ -90,7 +91,7 @@ class Swiglu(Operation):
 
 
 @dataclass(frozen=True)
-class SwigluBackward(Operation):
+class GatedBackward(Operation):
     """Gradients of gate and up."""
 
     takes, gives = ("gate", "up", "dy"), ("dgate", "dup")
@@ -100,6 +101,7 @@ class SwigluBackward(Operation):
     dy: Slice
     dgate: Slice
     dup: Slice
+    kind: str
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         gate, up, dy = (frac[each.name] for each in (self.gate, self.up, self.dy))

@@ -65,6 +65,10 @@ class InstantStep:
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= min(self.rows, EDGE):
             raise ValueError(f"rank={self.rank}: must be from 1 to {min(self.rows, EDGE)}")
+        if "norm1" not in self.model.layer_norms.values():
+            raise ValueError(
+                f"model={self.model.name}: InstantFT learns of norms in front of attention, which it has not; use qlora"
+            )
 
     def check(self, config: LanguageConfig) -> None:
         """Refuses a step that a machine cannot run; linears are not checked."""

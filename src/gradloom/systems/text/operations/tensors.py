@@ -171,21 +171,22 @@ class Adapter:
 class Angles:
     """Half a row of cosines, then of sines, a row a token.
 
-    Each is multiplied by ``gain``. ``flat``: all angles are 0. ``tiles``: of a head, each with angles of its own.
+    Each is multiplied by ``gain``. ``kind``: of layers (:meth:`LanguageModel.turns`). ``tiles``: of a head, each with
+    angles of its own.
     """
 
     name: str
     rows: int
     gain: float
-    flat: bool = False
+    kind: str = ""
     tiles: int = 1
 
-    def turns(self, radians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines of angles ``[rows, 32 tiles]``, multiplied: each ``[rows, tiles, 32]``."""
-        radians = (radians * (not self.flat)).reshape(len(radians), self.tiles, -1)
-        return self.gain * np.cos(radians), self.gain * np.sin(radians)
+    def turns(self, held: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines and sines ``[rows, 32 tiles]``, multiplied: each ``[rows, tiles, 32]``."""
+        cos, sin = (self.gain * each.reshape(len(each), self.tiles, -1) for each in held)
+        return cos, sin
 
-    def words(self, radians: np.ndarray) -> np.ndarray:
+    def words(self, held: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """What lies in memory: ``[rows, 64 tiles]``, 16 fraction bits."""
-        words = np.rint(np.concatenate(self.turns(radians), axis=2) * 2.0**FACTOR_FRAC).astype(np.int64)
+        words = np.rint(np.concatenate(self.turns(held), axis=2) * 2.0**FACTOR_FRAC).astype(np.int64)
         return saturate(words.reshape(self.rows, -1), WEIGHT.lo, WEIGHT.hi)[0]

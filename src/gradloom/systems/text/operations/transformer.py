@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from gradloom.models.language import BIASED, HEAD_NORMS, PROJECTIONS, LanguageModel
+from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
 from gradloom.rtl.formats.vector import TILES
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import Operation
 from .cores import Cores
-from .elements import Add, Biased, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from .elements import Add, Biased, Gated, GatedBackward, Loss, Rope, Softmax, SoftmaxBackward
+from .norms import Norms
 from .products import Gradient, Product
 from .scaling import Norm, NormBackward
 from .shapes import odd_shapes
@@ -98,6 +99,8 @@ class Step:
             yield "hidden", self.model.hidden, f"the machine normalises rows of at most {config.features}"
         if self.tokens > config.tokens:
             yield "tokens", self.tokens, f"must be at most {config.tokens}"
+        if self.model.joint_norms and self.model.attention > config.features:
+            yield "heads", self.model.heads, f"the machine normalises {config.features} elements of all heads at most"
         if self.model.vocab > _VOCAB:
             yield "vocab", self.model.vocab, f"the machine's softmax takes at most {_VOCAB}"
 
@@ -106,6 +109,11 @@ class Step:
         """Operations of the vectors."""
         foretold = self.tokens - 1 if self.foretold is None else self.foretold
         return Vectors(self.vectors, self.model, self.tokens, foretold, self.texts)
+
+    @property
+    def norms(self) -> Norms:
+        """Operations of norms within a layer."""
+        return Norms(self.model)
 
     @cached_property
     def cores(self) -> Cores:
@@ -143,10 +151,9 @@ class Step:
 
     def angles(self, which: str, layer: int) -> Angles:
         """``q``, ``k``, and those with which their gradients turn back."""
-        rest = self.model.score_factor * 2.0**-self.lift
+        rest, kind = self.model.score_factor * 2.0**-self.lift, self.model.kind(layer)
         gain = {"q": math.log2(math.e) * rest, "k": 1.0, "dq": rest, "dk": math.log(2)}[which]
-        flat = layer in self.model.unturned
-        return Angles(f"angles.{which}{'.flat' * flat}", self.tokens, gain, flat, self.span)
+        return Angles(f"angles.{which}{'.' * bool(kind)}{kind}", self.tokens, gain, kind, self.span)
 
     @property
     def span(self) -> int:
@@ -165,7 +172,7 @@ class Step:
     def lift(self) -> int:
         """The power of two in the factor of the scores."""
         # What is left fits the angles, whose factors are below 2.
-        return math.floor(math.log2(self.model.score_factor * math.log2(math.e)))
+        return math.floor(math.log2(self.model.score_factor * math.log2(math.e) * max(self.model.turned_size, 1.0)))
 
     def linear(self, layer: int, projection: str) -> tuple[Codes, Adapter | None]:
         """The frozen matrix and its adapter."""
@@ -194,39 +201,18 @@ class Step:
             Biased(made.part(n, size), bias, added.part(n, size), part) for n, part in parts
         ]
 
-    def plain(self, raw: Tensor) -> Tensor:
-        """Queries or keys between norm and positions, or their gradient: ``raw`` itself where there is no norm."""
-        return Tensor(f"{raw.name}.normed", raw.rows, raw.features) if self.model.head_norms else raw
-
-    def normed(self, layer: int, projection: str, raw: Tensor) -> list[Operation]:
-        """The norm of each head, if there is one."""
-        if not self.model.head_norms:
-            return []
-        weight, y = f"{layer}.{HEAD_NORMS[projection]}", self.plain(raw)
-        return [
-            Norm(self.of_head(raw, head), weight, self.of_head(y, head), self.model.norm_eps)
-            for head in range(raw.tiles // self.span)
-        ]
-
-    def normed_back(self, layer: int, projection: str, raw: Tensor, dx: Tensor) -> list[Operation]:
-        """Backward."""
-        if not self.model.head_norms:
-            return []
-        weight, dy = f"{layer}.{HEAD_NORMS[projection]}", self.plain(dx)
-        return [
-            NormBackward(
-                self.of_head(raw, head), self.of_head(dy, head), weight, self.of_head(dx, head), self.model.norm_eps
-            )
-            for head in range(raw.tiles // self.span)
-        ]
-
     def codes(self, name: str) -> Codes:
         """A frozen matrix by the linear's name."""
         held = next(each for each in self.model.linears if each.name == name)
         return Codes(name, held.outputs, held.inputs)
 
     def _residual(self, layer: int) -> Tensor:
-        return self.tensor(layer, "x", self.model.hidden, wide=True)
+        return self.tensor(layer, "x", self.model.hidden, wide=self.wide)
+
+    @property
+    def wide(self) -> bool:
+        """Whether the residual stream has wide words: no linear reads it."""
+        return self.norms.wide
 
     # operations
 
@@ -253,7 +239,7 @@ class Step:
 
     def forward(self, layer: int) -> list[Operation]:
         """A layer, from its ``x`` to that of the next."""
-        model, eps, learnt = self.model, self.model.norm_eps, self.learnt
+        model, learnt = self.model, self.learnt
         width = {
             "hidden": model.hidden,
             "inter": model.inter,
@@ -275,24 +261,24 @@ class Step:
             plain = learnt.plain(y)
             return [*through(projection, x, plain), *learnt.scaled(module, plain, y)]
 
-        x, attended = self._residual(layer), t("attended", "hidden")
+        x = self._residual(layer)
+        attended = self.norms.behind(x, "norm1")
         raw_q, raw_k, q, k, v = t("raw_q", "q"), t("raw_k", "kv"), t("q", "q"), t("k", "kv"), t("v", "kv")
         scores, p, context, o = t("scores", "scores"), t("p", "scores"), t("context", "q"), t("o", "hidden")
-        middle, fed = t("middle", "hidden", wide=True), t("fed", "hidden")
+        middle = t("middle", "hidden", wide=self.wide)
+        fed = self.norms.behind(middle, "norm2")
         gate, up, act, down = t("gate", "inter"), t("up", "inter"), t("act", "inter"), t("down", "hidden")
         later = [each for each in self.layers if each > layer]
-        made: list[Operation] = (
-            [] if layer != self.layers[0] else learnt.narrowed(learnt.norm(layer, "input_layernorm"))
-        )
+        made: list[Operation] = [] if layer != self.layers[0] else learnt.first_ready(layer)
         made += [
-            Norm(x.all(), f"{layer}.norm1", attended.all(), eps),
+            *self.norms.placed(layer, "norm1", x),
             *learnt.made_ready(layer, later[0] if later else None),
             *scaled("k_proj", attended, raw_k),
-            *self.normed(layer, "k_proj", raw_k),
-            Rope(self.plain(raw_k).all(), self.angles("k", layer), k.all()),
+            *self.norms.normed(layer, "k_proj", raw_k),
+            Rope(self.norms.plain(raw_k).all(), self.angles("k", layer), k.all()),
             *through("q_proj", attended, raw_q),
-            *self.normed(layer, "q_proj", raw_q),
-            Rope(self.plain(raw_q).all(), self.angles("q", layer), q.all()),
+            *self.norms.normed(layer, "q_proj", raw_q),
+            Rope(self.norms.plain(raw_q).all(), self.angles("q", layer), q.all()),
         ]
         for head in range(model.heads):
             keys = Words(self.tiles(k, self.group(head)))
@@ -305,8 +291,9 @@ class Step:
             made.append(Product(p.part(head), values, self.of_head(context, head), backward=True))
         made += [
             *through("o_proj", context, o),
-            Add(x.all(), o.all(), middle.all()),
-            Norm(middle.all(), f"{layer}.norm2", fed.all(), eps),
+            *self.norms.placed(layer, "norm3", o),
+            Add(x.all(), self.norms.behind(o, "norm3").all(), middle.all()),
+            *self.norms.placed(layer, "norm2", middle),
             *(self._prepared(later[0]) if later else []),
             *through("gate_proj", fed, gate),
             *through("up_proj", fed, up),
@@ -314,10 +301,15 @@ class Step:
         module = learnt.linear(layer, "down_proj")
         if module in self.vectors:
             plain = learnt.plain(act)
-            made += [Swiglu(gate.all(), up.all(), plain.all()), *learnt.scaled(module, plain, act)]
+            made += [Gated(gate.all(), up.all(), plain.all(), model.gate), *learnt.scaled(module, plain, act)]
         else:
-            made.append(Swiglu(gate.all(), up.all(), act.all()))
-        return made + [*through("down_proj", act, down), Add(middle.all(), down.all(), self._residual(layer + 1).all())]
+            made.append(Gated(gate.all(), up.all(), act.all(), model.gate))
+        return [
+            *made,
+            *through("down_proj", act, down),
+            *self.norms.placed(layer, "norm4", down),
+            Add(middle.all(), self.norms.behind(down, "norm4").all(), self._residual(layer + 1).all()),
+        ]
 
     def backward(self, layer: int) -> list[Operation]:
         """A layer backward, with the gradients of what learns in it."""
@@ -342,23 +334,25 @@ class Step:
 
         hidden, inter, wide, kv, pairs = model.hidden, model.inter, model.attention, model.kv, model.heads * EDGE
         dy = self.tensor(layer + 1, "dx", hidden)
-        gate, up, act, fed = t("gate", inter), t("up", inter), t("act", inter), t("fed", hidden)
+        x, middle = self._residual(layer), t("middle", hidden, wide=self.wide)
+        gate, up, act, fed = t("gate", inter), t("up", inter), t("act", inter), self.norms.behind(middle, "norm2")
         dact, dgate, dup = t("dact", inter), t("dgate", inter), t("dup", inter)
         by_gate, by_up, dfed = t("dfed.gate", hidden), t("dfed.up", hidden), t("dfed", hidden)
-        normed, dmiddle = t("dmiddle.norm", hidden), t("dmiddle", hidden)
-        back("down_proj", dy.all(), act.all(), dact.all())
+        dmiddle = t("dmiddle", hidden)
+        before, normed = learnt.norm_back(layer, "norm4", t("down", hidden), dy, t("ddown", hidden))
+        made += before
+        back("down_proj", normed.all(), act.all(), dact.all())
         by_act = unscaled("down_proj", act, dact).all()
-        made.append(SwigluBackward(gate.all(), up.all(), by_act, dgate.all(), dup.all()))
+        made.append(GatedBackward(gate.all(), up.all(), by_act, dgate.all(), dup.all(), model.gate))
         back("gate_proj", dgate.all(), fed.all(), by_gate.all())
         back("up_proj", dup.all(), fed.all(), by_up.all())
-        made += [
-            Add(by_gate.all(), by_up.all(), dfed.all()),
-            *learnt.norm_back(layer, "post_attention_layernorm", t("middle", hidden, wide=True), dfed, normed),
-            Add(dy.all(), normed.all(), dmiddle.all()),
-        ]
+        before, normed = learnt.norm_back(layer, "norm2", middle, dfed, t("dmiddle.norm", hidden))
+        made += [Add(by_gate.all(), by_up.all(), dfed.all()), *before, Add(dy.all(), normed.all(), dmiddle.all())]
 
         dcontext, context = t("dcontext", wide), t("context", wide)
-        back("o_proj", dmiddle.all(), context.all(), dcontext.all())
+        before, normed = learnt.norm_back(layer, "norm3", t("o", hidden), dmiddle, t("do", hidden))
+        made += before
+        back("o_proj", normed.all(), context.all(), dcontext.all())
         q, k, v, p, dp, ds = (
             t(name, size)
             for name, size in (("q", wide), ("k", kv), ("v", kv), ("p", pairs), ("dp", pairs), ("ds", pairs))
@@ -396,7 +390,7 @@ class Step:
                     )
                 )
 
-        attended = t("attended", hidden)
+        attended = self.norms.behind(x, "norm1")
         raw_dq, raw_dk = t("raw_dq", wide), t("raw_dk", kv)
         by_q, by_k, by_v, by_kv, dattended = (
             t(name, hidden) for name in ("dattended.q", "dattended.k", "dattended.v", "dattended.kv", "dattended")
@@ -407,21 +401,21 @@ class Step:
         back("v_proj", unscaled("v_proj", v, dv).all(), attended.all(), by_v.all())
         turned(ds, turned_ds)
         gathered(turned_ds, q, dk, self.lift)
-        made.append(Rope(dk.all(), self.angles("dk", layer), self.plain(raw_dk).all(), turn=True))
-        made += self.normed_back(layer, "k_proj", t("raw_k", kv), raw_dk)
+        made.append(Rope(dk.all(), self.angles("dk", layer), self.norms.plain(raw_dk).all(), turn=True))
+        made += self.norms.normed_back(layer, "k_proj", t("raw_k", kv), raw_dk)
         for head in range(model.heads):
             keys = Words(self.tiles(k, self.group(head)))
             made.append(Product(ds.part(head), keys, self.of_head(dq, head), backward=True, lift=self.lift))
-        made.append(Rope(dq.all(), self.angles("dq", layer), self.plain(raw_dq).all(), turn=True))
-        made += self.normed_back(layer, "q_proj", t("raw_q", wide), raw_dq)
+        made.append(Rope(dq.all(), self.angles("dq", layer), self.norms.plain(raw_dq).all(), turn=True))
+        made += self.norms.normed_back(layer, "q_proj", t("raw_q", wide), raw_dq)
         back("k_proj", unscaled("k_proj", t("raw_k", kv), raw_dk).all(), attended.all(), by_k.all())
         made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
         back("q_proj", raw_dq.all(), attended.all(), by_q.all())
-        entry = t("dx.norm", hidden)
+        before, entry = learnt.norm_back(layer, "norm1", x, dattended, t("dx.norm", hidden))
         return [
             *made,
             Add(by_kv.all(), by_q.all(), dattended.all()),
-            *learnt.norm_back(layer, "input_layernorm", self._residual(layer), dattended, entry),
+            *before,
             Add(dmiddle.all(), entry.all(), t("dx", hidden).all()),
         ]
 

@@ -17,10 +17,8 @@ from .base import Operation
 from .scaling import Narrow, NormBackward, Scale, ScaleBackward, TokenSum
 from .tensors import Factors, Gain, Slice, Tensor
 
-__all__ = ["LAST_NORM", "NORMS", "SCALED", "Vectors", "last_gains", "norms_of"]
+__all__ = ["LAST_NORM", "SCALED", "Vectors", "last_gains", "norms_of"]
 
-#: Norms of a layer, and the names of their weights in a step.
-NORMS = {"input_layernorm": "norm1", "post_attention_layernorm": "norm2"}
 LAST_NORM = "model.norm"
 #: Linears whose outputs, of ``down_proj`` inputs, may be multiplied by a vector.
 SCALED = ("k_proj", "v_proj", "down_proj")
@@ -28,7 +26,8 @@ SCALED = ("k_proj", "v_proj", "down_proj")
 
 def norms_of(model: LanguageModel) -> dict[str, str]:
     """All norms of a layer, and the names of their weights in a step."""
-    return NORMS | ({f"self_attn.{each}": each for each in HEAD_NORMS.values()} if model.head_norms else {})
+    heads = {f"self_attn.{each}": each for each in HEAD_NORMS.values()} if model.normed else {}
+    return {**model.layer_norms, **heads}
 
 
 def last_gains(foretold: int, texts: int = 1) -> dict[str, float]:
@@ -100,8 +99,8 @@ class Vectors:
                 yield name, Gain(f"gain.{name}", root * gain)
             return
         which = module.rsplit(".", 1)[-1]
-        if which in NORMS:
-            yield f"{module.split('.')[2]}.{NORMS[which]}", Gain("gain.layer_norm", root)
+        if which in self.model.layer_norms:
+            yield f"{module.split('.')[2]}.{self.model.layer_norms[which]}", Gain("gain.layer_norm", root)
         else:
             yield self.factors(module).name, Gain("gain.one", 1.0)
 
@@ -116,14 +115,20 @@ class Vectors:
             Narrow(words.all(), gain, Factors(name, 1, words.features).all()) for name, gain in self._weights(module)
         ]
 
+    def first_ready(self, layer: int) -> list[Operation]:
+        """Factors for a layer's norm in front of attention."""
+        firsts = [name for name, place in self.model.layer_norms.items() if place == "norm1"]
+        return [each for name in firsts for each in self.narrowed(self.norm(layer, name))]
+
     def made_ready(self, layer: int, after: int | None) -> list[Operation]:
-        """Factors for a layer behind its first norm, and for the norm after it.
+        """Factors for a layer behind that norm, and for the norm after it.
 
         That is the first norm of layer ``after``, or the last of all.
         """
-        modules = [self.norm(layer, "post_attention_layernorm")] + [self.linear(layer, each) for each in SCALED]
-        modules.append(LAST_NORM if after is None else self.norm(after, "input_layernorm"))
-        return [each for module in modules for each in self.narrowed(module)]
+        modules = [self.norm(layer, name) for name, place in self.model.layer_norms.items() if place != "norm1"]
+        modules += [self.linear(layer, each) for each in SCALED]
+        made = [each for module in modules for each in self.narrowed(module)]
+        return made + (self.narrowed(LAST_NORM) if after is None else self.first_ready(after))
 
     def scaled(self, module: str, x: Tensor, y: Tensor) -> list[Operation]:
         """Forward."""
@@ -147,11 +152,17 @@ class Vectors:
             TokenSum(u.all(), Gain("sum.one", 1.0), self.gradient(module).all()),
         ], dx
 
-    def norm_back(self, layer: int, which: str, x: Tensor, dy: Tensor, dx: Tensor) -> list[Operation]:
-        """A layer's norm backward, with the gradient of its weight if it learns."""
-        module = self.norm(layer, which)
-        weight, u = f"{layer}.{NORMS[which]}", self.norm_u(module)
-        return [NormBackward(x.all(), dy.all(), weight, dx.all(), self.model.norm_eps, u), *self.norm_sum(module)]
+    def norm_back(self, layer: int, place: str, x: Tensor, dy: Tensor, dx: Tensor) -> tuple[list[Operation], Tensor]:
+        """A layer's norm of a place backward, with the gradient of its weight if it learns.
+
+        Returns the operations and the gradient of x: dy itself where there is no norm.
+        """
+        name = next((name for name, each in self.model.layer_norms.items() if each == place), None)
+        if name is None:
+            return [], dy
+        module = self.norm(layer, name)
+        back = NormBackward(x.all(), dy.all(), f"{layer}.{place}", dx.all(), self.model.norm_eps, self.norm_u(module))
+        return [back, *self.norm_sum(module)], dx
 
     def norm_u(self, module: str) -> Slice | None:
         """What the gradient of a norm's weight is a sum of, if it learns."""

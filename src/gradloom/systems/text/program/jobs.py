@@ -1,8 +1,9 @@
 """A product as jobs for the machine: transfers and their purpose."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ProductJob", "Transfer"]
+__all__ = ["ProductJob", "Transfer", "in_panels", "panels"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class ProductJob:
-    """A product and its inputs on chip.
+    """A product and its inputs on chip; ``tiles`` in their order of use.
 
     ``operands`` and ``lanes`` are there before it starts, ``tables`` before ``tiles``.
 
@@ -39,3 +40,18 @@ class ProductJob:
     backward: bool
     shifts: dict[str, int]
     stride: int | None = None
+
+
+def panels(outer: int, span: int) -> Iterator[range]:
+    """Tiles of outputs of each panel, ``span`` at most."""
+    return (range(first, min(first + span, outer)) for first in range(0, outer, span))
+
+
+def in_panels(tiles: Sequence[Transfer], inner: int, span: int) -> tuple[Transfer, ...]:
+    """Tiles of a matrix in their order of use, of which those of an output followed each other."""
+    return tuple(
+        tiles[output * inner + place]
+        for panel in panels(len(tiles) // inner, span)
+        for place in range(inner)
+        for output in panel
+    )

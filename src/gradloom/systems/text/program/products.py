@@ -10,7 +10,7 @@ from ..operations.base import Fracs
 from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, Words
 from .engines.linear import codes, dense_tile, hidden
-from .jobs import ProductJob, Transfer
+from .jobs import ProductJob, Transfer, in_panels
 from .layout import Layout, check_whole
 from .weaving.work import Main
 
@@ -59,7 +59,7 @@ class Products:
             tables=tables,
             operands=Transfer(layout.part(x), x.count * x.rows * self.config.row_beats, 0),
             lanes=lanes,
-            tiles=tiles,
+            tiles=in_panels(tiles, x.count, self.config.span),
             result=Transfer(layout.part(y), y.count * y.rows * self.config.row_beats, 0),
             inner=x.count,
             outer=y.count,
@@ -72,7 +72,7 @@ class Products:
         return Main(order=order, job=job, hidden=kept, slot=slot)
 
     def _tiles(self, operation: Product) -> tuple[Transfer | None, tuple[Transfer, ...]]:
-        """Tables and tiles in the order of their use."""
+        """Tables and tiles, those of an output behind each other."""
         weight, layout = operation.weight, self.layout
         if isinstance(weight, Words):
             return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)

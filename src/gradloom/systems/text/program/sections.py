@@ -63,11 +63,11 @@ def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[Prod
     They run one behind the other. Each makes h again, with the same words.
     """
     # With few tokens, the bus takes longer for a tile than the array.
-    column = job.inner * max(config.subtiles * max(job.tokens, config.columns), job.tiles[0].beats)
-    # h is complete behind so many tiles of outputs.
-    least = 1 if job.rank <= config.subtiles else 2
-    parts = min(max(-(-job.outer * column // max(int(cycles), 1)), 1), max(job.outer // least, 1))
-    bounds = [job.outer * part // parts for part in range(parts + 1)]
+    column = job.inner * max(config.tile_cycles(job.tokens), job.tiles[0].beats)
+    # h is complete behind so many panels of outputs.
+    least, whole = 1 if job.rank <= config.subtiles else 2, -(-job.outer // config.span)
+    parts = min(max(-(-job.outer * column // max(int(cycles), 1)), 1), max(whole // least, 1))
+    bounds = [min(whole * part // parts * config.span, job.outer) for part in range(parts + 1)]
     for first, end in zip(bounds, bounds[1:]):
         yield replace(
             job,

@@ -12,7 +12,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
 
 from ..operations.base import Fracs, Operation
-from ..operations.elements import Add, Biased, Loss, Rope, Swiglu, SwigluBackward
+from ..operations.elements import Add, Biased, Gated, GatedBackward, Loss, Rope
 from ..operations.learnt.again import again
 from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
@@ -121,9 +121,9 @@ class _Lowering:
         tokens = next(each.x.rows for each in operations if isinstance(each, Product) and each.y.name not in small)
         plain = limit = gap(tokens, self.config)
         # Work behind a product of the head stands beside the next, whose tiles leave less of the bus. Where that is
-        # next to nothing, pieces so small cost more than they hide.
+        # next to nothing, pieces so small cost more than they hide; beside panels nothing else has room.
         beside = gap(tokens, self.config, EDGE * TileKind.HALVES.row_beats)
-        beside = beside if 2 * beside >= plain else plain
+        beside = beside if self.config.span > 1 or 2 * beside >= plain else plain
         # Lazy work of the vector engine comes in its place, but behind everything where a product needs side
         # work at once: that may be amid a vector's command.
         late = len(operations)
@@ -162,7 +162,7 @@ class _Lowering:
         row = self.config.row_beats
         if self.every is not None and self.part_loss and isinstance(operation, Loss):
             return [*by_rows(operation, self.every, row)]
-        if not isinstance(operation, Add | Biased | Rope | Swiglu | SwigluBackward | _SCALES):
+        if not isinstance(operation, Add | Biased | Rope | Gated | GatedBackward | _SCALES):
             return [operation]
         slices = {
             each.name: value for each in fields(operation) if isinstance(value := getattr(operation, each.name), Slice)

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from gradloom.program.descent import AdamW
 from gradloom.program.operations import Reading
+from gradloom.rtl.formats.vector import GATES
 from gradloom.rtl.formats.weights.linear import WEIGHT, half_up
 from gradloom.sim.reference import linear, vector, vector_softmax
 from gradloom.sim.reference.gradient import gradient
 from gradloom.sim.reference.update import adamw, update
 
 from ..operations.base import DROP, Fracs
-from ..operations.elements import Add, Biased, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from ..operations.elements import Add, Biased, Gated, GatedBackward, Loss, Rope, Softmax, SoftmaxBackward
 from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward, TokenSum
@@ -90,6 +91,11 @@ class Execution(Reading):
         return np.arange(EDGE * operation.s.count)[None] <= operation.limit + np.arange(tokens)[:, None]
 
 
+def _unturned(kind: str) -> tuple[Array, Array]:
+    """Of a step without positions."""
+    raise ValueError(f"kind={kind}: the step has no positions")
+
+
 @dataclass
 class FloatStep(Execution):
     """A step in float64.
@@ -97,8 +103,8 @@ class FloatStep(Execution):
     Norms' weights are given without ``sqrt(features)``.
     """
 
-    #: Of the positions, radians: ``[tokens, 32]``.
-    angles: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    #: Cosines and sines of the positions, each ``[tokens, head_dim / 2]``, by kind of layers.
+    turns: Callable[[str], tuple[Array, Array]] = _unturned
 
     def _product(self, operation: Product) -> None:
         x = self[operation.x]
@@ -166,17 +172,17 @@ class FloatStep(Execution):
 
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]
-        cos, sin = operation.angles.turns(self.angles)
+        cos, sin = operation.angles.turns(self.turns(operation.angles.kind))
         tiles = x.reshape(len(x), -1, operation.angles.tiles, EDGE)
         turned = llama.rope(tiles, cos, -sin if operation.turn else sin)
         self[operation.y] = turned.reshape(x.shape)
 
-    def _swiglu(self, operation: Swiglu) -> None:
-        self[operation.y] = llama.swiglu(self[operation.gate], self[operation.up])
+    def _gated(self, operation: Gated) -> None:
+        self[operation.y] = llama.gated(self[operation.gate], self[operation.up], operation.kind)
 
-    def _swiglubackward(self, operation: SwigluBackward) -> None:
-        self[operation.dgate], self[operation.dup] = llama.swiglu_backward(
-            self[operation.dy], self[operation.gate], self[operation.up]
+    def _gatedbackward(self, operation: GatedBackward) -> None:
+        self[operation.dgate], self[operation.dup] = llama.gated_backward(
+            self[operation.dy], self[operation.gate], self[operation.up], operation.kind
         )
 
     def _softmax(self, operation: Softmax) -> None:
@@ -355,12 +361,17 @@ class IntegerStep(Execution):
         self[operation.y] = made.words.reshape(x.shape)
         self.saturated += made.saturated
 
-    def _swiglu(self, operation: Swiglu) -> None:
-        self._kept(operation.y, vector.swiglu(self[operation.gate], self[operation.up], **operation.shifts(self.frac)))
+    def _gated(self, operation: Gated) -> None:
+        shifts, tables = operation.shifts(self.frac), GATES[operation.kind]
+        self._kept(operation.y, vector.swiglu(self[operation.gate], self[operation.up], tables=tables, **shifts))
 
-    def _swiglubackward(self, operation: SwigluBackward) -> None:
+    def _gatedbackward(self, operation: GatedBackward) -> None:
         made = vector.swiglu_backward(
-            self[operation.dy], self[operation.gate], self[operation.up], **operation.shifts(self.frac)
+            self[operation.dy],
+            self[operation.gate],
+            self[operation.up],
+            tables=GATES[operation.kind],
+            **operation.shifts(self.frac),
         )
         for part, each in zip((operation.dgate, operation.dup), made):
             self._kept(part, each)

@@ -20,14 +20,14 @@ from .mathematics import (
     attention_backward,
     cross_entropy,
     foretold_share,
+    gated,
+    gated_backward,
     linear,
     linear_backward,
     rms_norm,
     rms_norm_backward,
     rms_norm_gain,
     rope,
-    swiglu,
-    swiglu_backward,
 )
 
 __all__ = ["FloatLinears", "FloatModel", "KeyValueCache", "Llama", "greedy"]
@@ -86,11 +86,13 @@ class _Layer:
     v: Array
     weights: Array
     context: Array
+    o: Array
     middle: Array
     fed: Array
     gate: Array
     up: Array
     product: Array
+    down: Array
 
 
 class FloatModel(Protocol):
@@ -158,15 +160,17 @@ class Llama:
         self.norms = {
             name: read(f"{name}.weight")
             for i in range(self.layers)
-            for name in (f"model.layers.{i}.input_layernorm", f"model.layers.{i}.post_attention_layernorm")
+            for name in (f"model.layers.{i}.{norm}" for norm in model.layer_norms)
         } | {_LAST: self.norm}
+        #: Names of a layer's norms by their place.
+        self._places = {place: norm for norm, place in model.layer_norms.items()}
         #: Names of the linears in use.
         self.names = [self.name(i, projection) for i in range(self.layers) for projection in PROJECTIONS]
         self.biases = {name: read(f"{name}.bias") for name in self.names if model.biases and name.endswith(BIASED)}
         #: Weights of norms of heads, by the linears in front of them.
         self.head_norms = {
             self.name(i, linear): read(f"{self.name(i, norm)}.weight")
-            for i in range(self.layers if model.head_norms else 0)
+            for i in range(self.layers if model.normed else 0)
             for linear, norm in HEAD_NORMS.items()
         }
         self.linears = linears or FloatLinears({name: read(f"{name}.weight") for name in self.names})
@@ -270,8 +274,13 @@ class Llama:
         return x.reshape(len(x), -1, self.model.head_dim)
 
     def _angles(self, layer: int, count: int, start: int = 0) -> tuple[Array, Array]:
-        radians = self.model.angles(count, start) * (layer not in self.model.unturned)
-        return np.cos(radians).astype(self.dtype), np.sin(radians).astype(self.dtype)
+        cos, sin = self.model.turns(count, start, self.model.kind(layer))
+        return cos.astype(self.dtype), sin.astype(self.dtype)
+
+    def _turned(self, x: Array, cos: Array, sin: Array) -> Array:
+        """Heads turned by angles."""
+        places = self.model.places
+        return rope(x, cos, sin) if places is None else rope(x[..., places], cos, sin)[..., np.argsort(places)]
 
     def _forward(
         self, ids: Array, adapters: Mapping[str, Learnt], first: int = 0, entry: Array | None = None
@@ -309,25 +318,34 @@ class Llama:
             return self._forward_linear(name, value, adapters.get(name))
 
         angles = self._angles(i, len(x), cache.count if cache else 0)
-        attended = self._norm(f"model.layers.{i}.input_layernorm", x, adapters)
+        attended = self._placed(i, "norm1", x, adapters)
         plain = {name: self._heads(through(name, attended)) for name in HEAD_NORMS}
-        q, k = (rope(self._normed(i, name, heads), *angles) for name, heads in plain.items())
+        q, k = (self._turned(self._normed(i, name, heads), *angles) for name, heads in plain.items())
         v = self._heads(through("v_proj", attended))
         if cache is not None:
             k, v = cache.extend(i, k, v)
         context, weights = attention(q, k, v, self.model.score_factor)
         context = context.reshape(len(x), -1)
-        middle = x + through("o_proj", context)
-        fed = self._norm(f"model.layers.{i}.post_attention_layernorm", middle, adapters)
+        o = through("o_proj", context)
+        middle = x + self._placed(i, "norm3", o, adapters)
+        fed = self._placed(i, "norm2", middle, adapters)
         gate, up = through("gate_proj", fed), through("up_proj", fed)
-        product = swiglu(gate, up)
-        y = middle + through("down_proj", product)
-        return y, _Layer(x, attended, plain, q, k, v, weights, context, middle, fed, gate, up, product)
+        product = gated(gate, up, self.model.gate)
+        down = through("down_proj", product)
+        y = middle + self._placed(i, "norm4", down, adapters)
+        return y, _Layer(x, attended, plain, q, k, v, weights, context, o, middle, fed, gate, up, product, down)
+
+    def _placed(self, i: int, place: str, x: Array, adapters: Mapping[str, Learnt]) -> Array:
+        """x behind a layer's norm of a place, if there is one."""
+        norm = self._places.get(place)
+        return x if norm is None else self._norm(f"model.layers.{i}.{norm}", x, adapters)
 
     def _normed(self, layer: int, projection: str, heads: Array) -> Array:
         """Heads behind their norm, if they have one."""
         weight = self.head_norms.get(self.name(layer, projection))
-        return heads if weight is None else rms_norm(heads, weight, self.model.norm_eps)
+        if weight is None:
+            return heads
+        return rms_norm(heads.reshape(len(heads), -1, len(weight)), weight, self.model.norm_eps).reshape(heads.shape)
 
     def _forward_linear(self, name: str, x: Array, learnt: Learnt | None) -> Array:
         """A linear with what learns beside it.
@@ -377,15 +395,21 @@ class Llama:
         cos, sin = self._angles(i, len(dy))
 
         def turned_back(projection: str, d: Array) -> Array:
-            d, weight = rope(d, cos, -sin), self.head_norms.get(self.name(i, projection))
-            return d if weight is None else rms_norm_backward(d, kept.plain[projection], weight, self.model.norm_eps)
+            d, weight = self._turned(d, cos, -sin), self.head_norms.get(self.name(i, projection))
+            if weight is None:
+                return d
+            together, x = (each.reshape(len(d), -1, len(weight)) for each in (d, kept.plain[projection]))
+            return rms_norm_backward(together, x, weight, self.model.norm_eps).reshape(d.shape)
 
-        dproduct = back("down_proj", dy, kept.product)
-        dgate, dup = swiglu_backward(dproduct, kept.gate, kept.up)
+        def placed(place: str, d: Array, x: Array) -> Array:
+            norm = self._places.get(place)
+            return d if norm is None else self._norm_backward(f"model.layers.{i}.{norm}", d, x, adapters, gradients)
+
+        dproduct = back("down_proj", placed("norm4", dy, kept.down), kept.product)
+        dgate, dup = gated_backward(dproduct, kept.gate, kept.up, self.model.gate)
         dfed = back("gate_proj", dgate, kept.fed) + back("up_proj", dup, kept.fed)
-        norm = f"model.layers.{i}.post_attention_layernorm"
-        dmiddle = dy + self._norm_backward(norm, dfed, kept.middle, adapters, gradients)
-        dcontext = self._heads(back("o_proj", dmiddle, kept.context))
+        dmiddle = dy + placed("norm2", dfed, kept.middle)
+        dcontext = self._heads(back("o_proj", placed("norm3", dmiddle, kept.o), kept.context))
         dq, dk, dv = attention_backward(dcontext, kept.q, kept.k, kept.v, kept.weights, self.model.score_factor)
         dattended = sum(
             (
@@ -398,8 +422,7 @@ class Llama:
             ),
             np.zeros_like(dy),
         )
-        norm = f"model.layers.{i}.input_layernorm"
-        return dmiddle + self._norm_backward(norm, dattended, kept.x, adapters, gradients)
+        return dmiddle + placed("norm1", dattended, kept.x)
 
 
 def greedy(

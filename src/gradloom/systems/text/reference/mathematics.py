@@ -4,6 +4,7 @@ Shapes: ``T`` tokens of one text are the rows of every matrix; weights are ``[ou
 Each operation has its backward beside it, written out, so that an integer version can mirror it.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,18 +13,19 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.models.texts.example import targets_of
 
 __all__ = [
+    "GATES",
     "attention",
     "attention_backward",
     "cross_entropy",
     "foretold_share",
+    "gated",
+    "gated_backward",
     "linear",
     "linear_backward",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_gain",
     "rope",
-    "swiglu",
-    "swiglu_backward",
 ]
 
 Array = np.ndarray
@@ -101,15 +103,31 @@ def attention_backward(
     return dq.transpose(2, 0, 1, 3).reshape(count, heads, d), dk.transpose(1, 0, 2), dv.transpose(1, 0, 2)
 
 
-def swiglu(gate: Array, up: Array) -> Array:
-    """``gate · sigmoid(gate) · up``."""
-    return gate * _sigmoid(gate) * up
+def gated(gate: Array, up: Array, kind: str) -> Array:
+    """``f(gate) · up``; ``kind`` of :data:`GATES`."""
+    return gate * GATES[kind](gate)[0] * up
 
 
-def swiglu_backward(dy: Array, gate: Array, up: Array) -> tuple[Array, Array]:
+def gated_backward(dy: Array, gate: Array, up: Array, kind: str) -> tuple[Array, Array]:
     """``(dgate, dup)``."""
-    s = _sigmoid(gate)
-    return dy * up * s * (1 + gate * (1 - s)), dy * gate * s
+    factor, slope = GATES[kind](gate)
+    return dy * up * (factor + gate * slope), dy * gate * factor
+
+
+def _silu(x: Array) -> tuple[Array, Array]:
+    s = _sigmoid(x)
+    return s, s * (1 - s)
+
+
+def _gelu_tanh(x: Array) -> tuple[Array, Array]:
+    """``(1 + tanh(√(2/π) (x + 0.044715 x³))) / 2`` is a sigmoid of twice the argument."""
+    root, cube = x.dtype.type(math.sqrt(8 / math.pi)), x.dtype.type(0.044715)
+    s = _sigmoid(root * (x + cube * x**3))
+    return s, s * (1 - s) * root * (1 + 3 * cube * x**2)
+
+
+#: Of an activation ``x · g(x)`` by name: g and its derivative.
+GATES = {"silu": _silu, "gelu_tanh": _gelu_tanh}
 
 
 def _sigmoid(x: Array) -> Array:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
-from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
+from gradloom.models.language import EMBEDDING, HEAD, HEAD_NORMS, NORM, PROJECTIONS, LanguageModel
 from gradloom.models.texts.example import targets_of
 
 __all__ = ["FloatByTorch", "TorchLlama", "instant_name", "learnt_bytes", "parameters"]
@@ -123,40 +123,52 @@ class TorchLlama:
             return functional.linear(x * factors, weight)
         return functional.linear(x, weight, bias) * factors
 
-    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+    def _turned(self, x: torch.Tensor, kind: str) -> torch.Tensor:
         """Rotary positions of ``[n, heads, T, head_dim]``."""
-        angle = torch.from_numpy(self.model.angles(x.shape[-2]))
-        cos, sin = angle.cos().float(), angle.sin().float()
-        one, two = x.chunk(2, dim=-1)
-        return torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
+        cos, sin = (torch.from_numpy(each).float() for each in self.model.turns(x.shape[-2], kind=kind))
+        places = self.model.places
+        one, two = (x if places is None else x[..., places]).chunk(2, dim=-1)
+        made = torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
+        return made if places is None else made[..., np.argsort(places)]
+
+    def _placed(self, i: int, place: str, x: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
+        """x behind a layer's norm of a place, if there is one."""
+        norm = next((name for name, each in self.model.layer_norms.items() if each == place), None)
+        return x if norm is None else self._norm(f"model.layers.{i}.{norm}", x, learnt)
 
     def _blocks(
         self, x: torch.Tensor, layers: range, learnt: Mapping[str, Learnt], taps: list[torch.Tensor] | None
     ) -> torch.Tensor:
         count, rows, _ = x.shape
         for i in layers:
-            attended = self._norm(f"model.layers.{i}.input_layernorm", x, learnt)
+            attended = self._placed(i, "norm1", x, learnt)
             if taps is not None:
                 taps.append(attended)
             q, k, v = (
-                self._linear(self.linear(i, name), attended, learnt)
-                .view(count, rows, -1, self.model.head_dim)
-                .transpose(1, 2)
+                self._heads(i, name, self._linear(self.linear(i, name), attended, learnt))
                 for name in ("q_proj", "k_proj", "v_proj")
             )
-            if self.model.head_norms:
-                q, k = (self._norm(f"model.layers.{i}.self_attn.{n}", x, {}) for n, x in (("q_norm", q), ("k_norm", k)))
-            if i not in self.model.unturned:
-                q, k = self._turned(q), self._turned(k)
+            kind = self.model.kind(i)
+            if kind != "flat":
+                q, k = self._turned(q, kind), self._turned(k, kind)
             context = functional.scaled_dot_product_attention(
                 q, k, v, is_causal=True, enable_gqa=True, scale=self.model.score_factor
             )
             joined = context.transpose(1, 2).reshape(count, rows, -1)
-            x = x + self._linear(self.linear(i, "o_proj"), joined, learnt)
-            fed = self._norm(f"model.layers.{i}.post_attention_layernorm", x, learnt)
+            x = x + self._placed(i, "norm3", self._linear(self.linear(i, "o_proj"), joined, learnt), learnt)
+            fed = self._placed(i, "norm2", x, learnt)
             gate, up = (self._linear(self.linear(i, name), fed, learnt) for name in ("gate_proj", "up_proj"))
-            x = x + self._linear(self.linear(i, "down_proj"), functional.silu(gate) * up, learnt)
+            acted = functional.silu(gate) if self.model.gate == "silu" else functional.gelu(gate, approximate="tanh")
+            x = x + self._placed(i, "norm4", self._linear(self.linear(i, "down_proj"), acted * up, learnt), learnt)
         return x
+
+    def _heads(self, i: int, projection: str, x: torch.Tensor) -> torch.Tensor:
+        """Heads ``[n, heads, T, head_dim]``, of queries and keys behind their norms."""
+        count, rows, _ = x.shape
+        if self.model.normed and projection in HEAD_NORMS:
+            parts = x.view(count, rows, -1, self.model.norm_features(projection))
+            x = self._norm(f"model.layers.{i}.self_attn.{HEAD_NORMS[projection]}", parts, {})
+        return x.reshape(count, rows, -1, self.model.head_dim).transpose(1, 2)
 
 
 class FloatByTorch:

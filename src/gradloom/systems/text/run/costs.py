@@ -27,10 +27,12 @@ class StepCost:
     shared_bytes: int
 
 
-def step_cost(program: Assembler, layout: Layout, config: LanguageConfig, *, read_latency: int = 40) -> StepCost:
+def step_cost(
+    program: Assembler, layout: Layout, config: LanguageConfig, *, read_latency: int = 40, port_reads: int = 0
+) -> StepCost:
     """Of such a step."""
     return StepCost(
-        cycles=forecast(program, config=config, read_latency=read_latency).total,
+        cycles=forecast(program, config=config, read_latency=read_latency, port_reads=port_reads).total,
         commands=len(program.instructions),
         program_bytes=len(program.code),
         shared_bytes=layout.shared_bytes,

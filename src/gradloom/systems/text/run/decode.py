@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from gradloom.firmware.host import Served
+from gradloom.firmware.device.host import Served
 from gradloom.program.assembler import Assembler
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.formats.weights.tiles import tile_rows, untile_rows
@@ -85,7 +85,7 @@ class Decoding:
             self._kept(before) | {self.decode.input.name: self._x},
             before.tables,
             before.matrix,
-            angles=self.prompt.frozen.model.angles(1, self.position),
+            turns=partial(self.prompt.frozen.model.turns, 1, self.position),
         )
         made.run(self.decode.operations)
         return made

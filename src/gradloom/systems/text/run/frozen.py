@@ -109,8 +109,8 @@ class Frozen:
 
     def angles(self, operations: Iterable[Operation], count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Words of the angles of ``count`` positions from ``start`` on, by their name."""
-        radians = self.model.angles(count, start)
-        return {each.angles.name: each.angles.words(radians) for each in operations if isinstance(each, Rope)}
+        angles = {each.angles.name: each.angles for each in operations if isinstance(each, Rope)}
+        return {name: each.words(self.model.turns(count, start, each.kind)) for name, each in angles.items()}
 
     def added(self, operations: Iterable[Operation]) -> dict[str, np.ndarray]:
         """Words of the biases, a row a token, by the name of their rows."""

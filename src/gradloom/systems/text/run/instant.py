@@ -15,6 +15,7 @@ import numpy as np
 from gradloom.models.adapters.lora import Adapter, finite
 from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.systems.job import BoardHost
 
 from ...rates import CONSTANT, Schedule
 from ..operations.base import Operation
@@ -313,13 +314,14 @@ def instant_machine(
     config: LanguageConfig,
     tell: Callable[[str], None] | None = None,
     files: Sequence[Path] = (),
+    board: BoardHost | None = None,
 ) -> StepMachine:
     """The trainer's machine, with room for the caches of all texts.
 
-    The first text is the longest. ``files``: its Verilog; none: it is generated.
+    The first text is the longest. ``files``: its Verilog; none: it is generated. ``board``: in place of a simulation.
     """
     layout, caches, needed = arranged(trainer, texts, config, tell)
-    machine = trainer.machine = StepMachine(config, memory_bytes=needed, tell=tell, files=files)
+    machine = trainer.machine = StepMachine(config, memory_bytes=needed, tell=tell, files=files, board=board)
     machine.frozen, machine.held = layout, caches
     return machine
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, Counters
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW, learning_rate
 from gradloom.program.placed import Written

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, Counters
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.program.memory import PAGE, rounded
 from gradloom.program.placed import Written
-from gradloom.rtl.formats.weights.tiles import untile_moments, untile_rows
+from gradloom.rtl.formats.weights.tiles import tile_moments, tile_rows, untile_moments, untile_rows
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError, check_words
 from gradloom.sim.run.device import SimulatedDevice
 from gradloom.sim.run.machine import Machine, Ran
+from gradloom.systems.job import BoardHost
 
 from ..operations.base import DROP
 from ..operations.learnt.updates import Descent, Pack
@@ -83,6 +84,8 @@ class StepMachine:
         Told what takes long.
     files : sequence of Path
         Its Verilog; none: it is generated.
+    board : BoardHost, optional
+        A board in place of a simulation. What a program's text needs of the steps before must be known beforehand.
     """
 
     def __init__(
@@ -93,11 +96,16 @@ class StepMachine:
         device: SimulatedDevice | None = None,
         tell: Callable[[str], None] | None = None,
         files: Sequence[Path] = (),
+        board: BoardHost | None = None,
     ) -> None:
         self.config = config
-        self.machine = (
-            linear_machine(config, memory_bytes, tell, files) if device is None else Machine(Accelerator(device))
-        )
+        self.board = board
+        if board is not None:
+            self.machine = Machine(board)
+        elif device is not None:
+            self.machine = Machine(Accelerator(device))
+        else:
+            self.machine = linear_machine(config, memory_bytes, tell, files)
         self.host: Any = self.machine.host
         self.device: Any = self.machine.device
         #: Of what stays, and of that with the last step's tensors behind it.
@@ -105,6 +113,8 @@ class StepMachine:
         self.held: set[str] = set()
         #: Where nothing is yet, neither the step's nor, behind it, of requests.
         self.end = 0
+        #: What a board's last step has left of adapters and moments, by offset.
+        self.left: dict[int, bytes] = {}
 
     def close(self) -> None:
         """Ends the simulation."""
@@ -127,6 +137,29 @@ class StepMachine:
         start, program = self.load(training, frac, places, yield_every=yield_every, share=share)
         return self.result(training, self.machine.run(self._written(program, start)))
 
+    def told(
+        self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None, reference: IntegerStep
+    ) -> dict[str, Any]:
+        """A step on a board, whose results are the reference's.
+
+        Adapters and moments stay in the board's memory from step to step. Of a board that answers they are compared,
+        as are loss and counters: ``equal`` and ``cycles``.
+        """
+        assert self.board is not None
+        start, program = self.load(training, frac, places, share=True)
+        ran = self.machine.run(self._written(program, start))
+        values, loss = self._values(training), self._loss(training)
+        own = {name: reference.values[name] for name in values}
+        self.left = {
+            self.layout[name]: tile_moments(words[0], words[1], EDGE) if words.ndim == 3 else tile_rows(words, EDGE)
+            for name, words in own.items()
+            if words.dtype != np.uint8
+        }
+        if not self.board.answers:
+            return {}
+        run = StepRun(values=values, hidden={}, loss=loss, ran=ran)
+        return {"equal": run.check(reference), "cycles": ran.counters.metrics()["cycles"]}
+
     def load(
         self,
         training: Training,
@@ -146,7 +179,8 @@ class StepMachine:
         layout, program = self.lowered(training, frac, places, yield_every=yield_every, share=share)
         self.layout = layout
         for offset, data in training.memory(frac, layout).items():
-            self.host.store(offset, data)
+            if self.left.get(offset) != data:
+                self.host.store(offset, data)
         start = rounded(layout.end, PAGE)
         self.host.store(start, program.code)
         self.end = start + len(program.code)

@@ -13,6 +13,7 @@ from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
 from gradloom.program.descent import AdamW, at_rate
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
+from gradloom.systems.job import BoardHost
 
 from ...rates import CONSTANT, Schedule
 from ..operations.base import SPARE
@@ -139,11 +140,14 @@ def execute(
     """A step by the reference or on a machine, and its tensors' values.
 
     Returns also what its tensors reached, as if all tokens were learnt. On a machine, the reference makes the step,
-    too, and all is compared: :meth:`StepRun.check`. ``places``: see :class:`StepMachine`.
+    too, and all is compared: :meth:`StepRun.check`; of a board what outlives the step: :meth:`StepMachine.told`.
+    ``places``: see :class:`StepMachine`.
     """
     told: dict[str, Mapping[str, int]] = {}
-    if machine is None:
+    if machine is None or machine.board is not None:
         made = training.integers(frac, tell)
+        if machine is not None:
+            told |= machine.told(training, frac, places, made)
         values, loss, saturated = made.values, made.mean_loss, made.saturated
         most = {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
     else:
@@ -367,10 +371,12 @@ def trainer_machine(
     config: LanguageConfig,
     tell: Callable[[str], None] | None = None,
     files: Sequence[Path] = (),
+    board: BoardHost | None = None,
 ) -> StepMachine:
     """The trainer's machine, with room for the caches of all texts.
 
-    The texts have the same number of tokens. ``files``: its Verilog; none: it is generated.
+    The texts have the same number of tokens. ``files``: its Verilog; none: it is generated. ``board``: in place of a
+    simulation.
     """
     training, frac = trainer.prepared(texts[0], tell)
     layout = Layout()
@@ -379,9 +385,10 @@ def trainer_machine(
     step = replace(training, rule=trainer.rule)
     behind = layout.copy()
     behind.offsets.update(trainer.places[tuple(texts[0])])
-    program = lower(step.operations, frac, behind, config)
-    machine = trainer.machine = StepMachine(
-        config, memory_bytes=1 << (behind.end + 4096 + len(program.code)).bit_length(), tell=tell, files=files
-    )
+    size = 0
+    if board is None:
+        program = lower(step.operations, frac, behind, config)
+        size = 1 << (behind.end + 4096 + len(program.code)).bit_length()
+    machine = trainer.machine = StepMachine(config, memory_bytes=size, tell=tell, files=files, board=board)
     machine.frozen, machine.held = layout, caches
     return machine

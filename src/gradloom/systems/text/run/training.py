@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -215,7 +215,7 @@ class Training:
             starts,
             tables | {TARGETS: self.targets},
             self.frozen.exact,
-            angles=self.frozen.model.angles(len(self.tokens)),
+            turns=partial(self.frozen.model.turns, len(self.tokens), 0),
         )
         ends = (n for n, each in enumerate(self.operations, start=1) if until is not None and isinstance(each, until))
         made.run(self.operations[: next(ends, None)])

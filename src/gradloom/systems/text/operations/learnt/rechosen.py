@@ -2,7 +2,7 @@
 
 Most tensors of a step are those of a frozen network and keep the exponents of the plan. What learns spans decades: an
 adapter's words, its h and dh, and its gradients. Their exponents follow what was measured in memory, so that a
-processor beside the machine can choose them; ``firmware/gradloom_steps.c`` does the same.
+processor beside the machine can choose them; ``firmware/driver/gradloom_steps.c`` does the same.
 
 After the steps that :func:`due` names, a tensor's *reach* is ``bits - frac``: values are below ``2**reach``, and
 ``bits`` is the length of the largest ``w ^ (w >> 31)``. A reach falls by at most 1 a measurement. Words of all zeros

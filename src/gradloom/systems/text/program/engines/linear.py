@@ -17,7 +17,7 @@ from gradloom.rtl.machines.language import GRADIENT, LINEAR
 from gradloom.rtl.shell.engines import CONTROL, PortNumber
 from gradloom.rtl.shell.signature import ControlOpcode
 
-from ..jobs import ProductJob, Transfer
+from ..jobs import ProductJob, Transfer, in_panels
 from .inputs import FREE, READY, Inputs, with_tokens
 from .side import PIECE, Piece, append, gradient, load, store, update
 
@@ -83,12 +83,8 @@ class LayerShape:
             )
         if not 2 <= self.rank <= config.rank or self.rank % 2:
             yield "rank", self.rank, f"must be even, 2 to {config.rank}"
-        elif self.rank > min(tiles) * config.subtiles:
-            yield (
-                "rank",
-                self.rank,
-                (f"a layer of {self.outputs} x {self.inputs} carries at most {min(tiles) * config.subtiles}"),
-            )
+        elif self.rank > (most := -(-min(tiles) // config.span) * config.subtiles):
+            yield ("rank", self.rank, (f"a layer of {self.outputs} x {self.inputs} carries at most {most}"))
         elif sum(tiles) * self.rank > config.lane_depth:
             yield (
                 "rank",
@@ -247,7 +243,7 @@ class LayerPlan:
             )
             if shape.rank
             else (),
-            tiles=tiles,
+            tiles=in_panels(tiles, inner, self.config.span),
             result=Transfer(result, self._beats(outer, shape.tokens), 0),
             inner=inner,
             outer=outer,
@@ -341,7 +337,7 @@ class LayerPlan:
 def codes(
     stream: StreamShape, tables: int, tiles: int, frac: int, config: LanguageConfig, *, backward: bool
 ) -> tuple[Transfer, tuple[Transfer, ...]]:
-    """Transfers of a linear's tables, and of its tiles in order of use.
+    """Transfers of a linear's tables, and of its tiles, those of an output behind each other.
 
     They are in the linear's stream, from the offsets ``tables`` and ``tiles`` on. ``frac``: fraction bits of its
     weights.
@@ -412,7 +408,7 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
     """
     # What the array leaves of the bus while it works on a tile, with a quarter to spare. If it leaves nothing, the bus
     # is what counts, and long transfers use it best.
-    spare = config.subtiles * max(jobs[0].tokens, config.columns) - jobs[0].tiles[0].beats
+    spare = config.tile_cycles(jobs[0].tokens) - jobs[0].tiles[0].beats
     piece = spare * 3 // 4 if spare > 16 else 1 << 23
     inputs = Inputs(jobs, config)
     loads, ended = with_tokens(inputs.loads(index, piece) for index in range(len(jobs)))
@@ -450,7 +446,8 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
         settled = _settled(jobs[index - 1], job, config) if index else 0
         for number, tile in enumerate(job.tiles):
             # Two tiles are on chip: if the operands of one came behind the next but one, none would go on.
-            while loads[index] and loads[index][0].words - loads[index][0].size < (number + 1) * job.tokens:
+            inputs_used = number // min(config.span, job.outer) + 1
+            while loads[index] and loads[index][0].words - loads[index][0].size < inputs_used * job.tokens:
                 bring(index)
             append(program, [_load(tile, LINEAR.load("tiles"))])
             ahead = next((n for n in range(index, len(jobs)) if loads[n]), None)
@@ -465,9 +462,9 @@ def _settled(before: ProductJob, job: ProductJob, config: LanguageConfig) -> int
     This is an estimate.
     """
     reading = before.tokens * config.edge // (config.dots if before.rank else config.outputs)
-    if before.inner * config.subtiles * before.tokens < reading:
+    if before.inner * config.subtiles * before.tokens // config.span < reading:
         reading *= 2
-    return -(-(reading + 4 * config.edge) // (config.subtiles * max(job.tokens, config.columns)))
+    return -(-(reading + 4 * config.edge) // config.tile_cycles(job.tokens))
 
 
 def _load(transfer: Transfer, destination: PortNumber) -> Instruction:

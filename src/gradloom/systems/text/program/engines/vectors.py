@@ -9,7 +9,7 @@ from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ...operations.base import Fracs
-from ...operations.elements import Add, Biased, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from ...operations.elements import Add, Biased, Gated, GatedBackward, Loss, Rope, Softmax, SoftmaxBackward
 from ...operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward
 from ...operations.tensors import EDGE, Gain, Slice
 from ...operations.vector import UNIT
@@ -165,21 +165,27 @@ class Vectors(Reading):
         first = replace(part, first=part.first + number, count=1)
         return side.SideTensor(offset=self.layout.part(first), stride=4 * step * part.tensor.rows * EDGE)
 
-    def _swiglu(self, operation: Swiglu) -> list[Piece]:
+    def _activated(self, operation: Gated | GatedBackward) -> dict[str, int]:
+        gelu = int(operation.kind == "gelu_tanh")
+        if gelu > self.config.gelu:
+            raise ValueError("gelu: the machine must have it, for the model's activation is GELU by tanh")
+        return {**_gate(operation.shifts(self.frac)), "causal": gelu}
+
+    def _gated(self, operation: Gated) -> list[Piece]:
         return self._vector(
             VectorOpcode.SWIGLU,
             operation.y,
-            _gate(operation.shifts(self.frac)),
+            self._activated(operation),
             a=self._at(operation.gate),
             b=self._at(operation.up),
             o=self._at(operation.y),
         )
 
-    def _swiglubackward(self, operation: SwigluBackward) -> list[Piece]:
+    def _gatedbackward(self, operation: GatedBackward) -> list[Piece]:
         return self._vector(
             VectorOpcode.SWIGLU_BACKWARD,
             operation.dy,
-            _gate(operation.shifts(self.frac)),
+            self._activated(operation),
             a=self._at(operation.gate),
             b=self._at(operation.up),
             c=self._at(operation.dy),

@@ -13,7 +13,7 @@ from gradloom.rtl.shell.engines import LOAD, STORE, Engine, PortNumber
 
 from ..engines.inputs import FREE, READY, Input, Inputs, with_tokens
 from ..engines.side import Piece, load, store
-from ..jobs import Transfer
+from ..jobs import Transfer, panels
 from ..sections import PAUSE
 from .work import Main, Side, gap
 from .writes import KEPT, Writes
@@ -134,7 +134,7 @@ class Weaver:
     def _length(self, index: int) -> float:
         """Cycles of a product."""
         job = self.main[index].job
-        span = self.config.subtiles * max(job.tokens, self.config.columns)
+        span = self.config.tile_cycles(job.tokens)
         return sum(max(span, tile.beats) for tile in job.tiles) + 2 * _WAY
 
     @staticmethod
@@ -231,29 +231,32 @@ class Weaver:
             self._load(_load(job.tables, LINEAR.load("tables")))
         self.array = max(self.array, self.bus + _WAY)
         stores = deque(self._stores(product))
-        span = config.subtiles * max(job.tokens, config.columns)
+        span = config.tile_cycles(job.tokens)
         drain = job.tokens * config.edge // (config.dots if job.rank else config.outputs)
-        first = 0
-        for number, tile in enumerate(job.tiles, start=1):
-            while self.inputs[index] and self.inputs[index][0].words - self.inputs[index][0].size < number * job.tokens:
-                self._bring(index)
-            self.bus = max(self.bus, self.tile_ends[0])
-            self._load(_load(tile, LINEAR.load("tiles")))
-            loaded = len(self.made) - 1
-            if (number - 1) % job.inner == 0:
-                # Sums of two tiles of outputs are kept: the last but one must have been read.
-                self.array = max(self.array, self.read[0])
-            self.array = max(self.array, self.bus + _WAY) + span
-            self.tile_ends.append(self.array)
-            if number % job.inner == 0:
-                self.sums = max(self.sums, self.array) + drain
-                self.read.append(self.sums)
-                self._drain(inf)
-                self.due = [(self.array, self.sums + _WAY, stores.popleft(), loaded)]
-                first = first or loaded
-                if number == 2 * job.inner or job.outer == 1:
-                    self.due += self._keep(product, first)
-            self._fill(index, self.tile_ends[0])
+        first, tiles = 0, iter(job.tiles)
+        for number, panel in enumerate(panels(job.outer, config.span)):
+            # Sums of two panels of outputs are kept: the last but one must have been read.
+            begun = self.read[0]
+            for place, last in ((place, output == panel[-1]) for place in range(job.inner) for output in panel):
+                words = (number * job.inner + place + 1) * job.tokens
+                while self.inputs[index] and self.inputs[index][0].words - self.inputs[index][0].size < words:
+                    self._bring(index)
+                self.bus = max(self.bus, self.tile_ends[0])
+                self._load(_load(next(tiles), LINEAR.load("tiles")))
+                loaded = len(self.made) - 1
+                self.array = max(self.array, begun, self.bus + _WAY) + span
+                begun = 0.0
+                self.tile_ends.append(self.array)
+                if last and place == job.inner - 1:
+                    self._drain(inf)
+                    for _ in panel:
+                        self.sums = max(self.sums, self.array) + drain
+                        self.due.append((self.array, self.sums + _WAY, stores.popleft(), loaded))
+                    self.read.append(self.sums)
+                    first = first or loaded
+                    if number == 1 or job.outer <= config.span:
+                        self.due += self._keep(product, first)
+                self._fill(index, self.tile_ends[0])
         self._drain(inf)
         self.ahead -= self.loads[index]
         self.ends.append(self.sums + _WAY)

@@ -69,4 +69,4 @@ def gap(tokens: int, config: LanguageConfig, beats: int | None = None) -> int:
     The array works meanwhile. The tile has ``beats`` beats, those of codes unless given; the result is at least a few.
     """
     tile = config.edge + 2 if beats is None else beats
-    return max(config.subtiles * max(tokens, config.columns) - tile - 16, 64)
+    return max(config.tile_cycles(tokens) - tile - 16, 64)

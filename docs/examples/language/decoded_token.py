@@ -1,0 +1,54 @@
+"""Forecasts the program of a decoded token.
+
+``python docs/examples/language/decoded_token.py [MODEL] [--tokens N] [--latency N] [--port-reads N] [--json]``
+
+The machine of the preset edge-qlora-genesys2 and one token behind ``N - 1`` others through all layers and the head,
+with adapters of rank 8 on q and v. Its commands do not depend on values, so it needs no weights. ``gradloom plan``
+bounds the same token by its bytes.
+"""
+
+import argparse
+import json
+
+from gradloom.models.language import BUILT_IN
+from gradloom.preset import PRESETS
+from gradloom.sim.time.forecast import forecast
+from gradloom.systems.text.costs.request import TARGETS
+from gradloom.systems.text.operations.decode import Decode
+from gradloom.systems.text.operations.tensors import EDGE
+from gradloom.systems.text.operations.transformer import HEAD_MATRIX, Step
+from gradloom.systems.text.program.layout import Layout
+from gradloom.systems.text.program.planned import exponents
+from gradloom.systems.text.program.step import lower
+
+
+def main() -> None:
+    """Prints cycles and beats."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", nargs="?", choices=sorted(BUILT_IN), default="smollm2-135m")
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
+    parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    model, config = BUILT_IN[asked.model], PRESETS["edge-qlora-genesys2"].config
+    ranks = {each.name: config.rank for each in model.linears if each.projection in TARGETS["q,v"]}
+    layout = Layout()
+    layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)
+    try:
+        token = Decode(Step(model, asked.tokens, ranks, range(model.layers), True), asked.tokens - 1)
+        program = lower(token.operations, exponents(token.operations), layout, config)
+        told = forecast(program, config=config, read_latency=asked.latency, port_reads=asked.port_reads)
+    except ValueError as error:
+        parser.error(str(error))
+    said = {
+        "cycles": told.total,
+        "milliseconds": round(1e3 * told.seconds, 3),
+        "read_beats": told.read_beats,
+        "commands": len(program.instructions),
+    }
+    print(json.dumps(said, indent=2) if asked.json else "\n".join(f"{name:13} {each:,}" for name, each in said.items()))
+
+
+if __name__ == "__main__":
+    main()

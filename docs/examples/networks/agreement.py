@@ -1,0 +1,138 @@
+"""Agreement of the tile machine's integers with the float network, on MLPerf Tiny's networks.
+
+``python docs/examples/networks/agreement.py [NAME ...] [--count 400] [--precise T]``
+
+The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; sounds are
+drawn harmonics through moving formants; machines hum in drawn bands. *nearest*: the nearest code of each weight;
+*chosen*: codes chosen by samples, as ``finetune`` and ``infer`` do; *ends*: two codes in the first and the last layer,
+``--precise ends``; *some*: where they help most for their cycles, ``--precise`` as in ``SOME``; *all*: in all layers,
+``--precise "*"``. Codes are chosen by samples of a seed, and judged by those of another one.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.onnx.reader import load_network
+from gradloom.models.datasets import mnist_test
+from gradloom.models.sound import Sound
+from gradloom.systems.forward import result_of
+from gradloom.systems.networks.program.prepared import Prepared, learning_of, precise_of
+from gradloom.systems.networks.task import answers
+
+GOLDEN = Path(__file__).parents[3] / "tests" / "golden" / "networks"
+BATCH = 20
+#: Samples that choose codes.
+KNOWN = 200
+#: Hertz.
+FORMANTS = ((250, 900), (800, 2400), (2000, 3500))
+
+#: Layers of two codes by network.
+SOME = {
+    "resnet8": "ends,inputs:t1,inputs:t4,inputs:t5,inputs:t8",
+    "vww_mobilenet": "inputs:t1",
+    "kws_dscnn": "inputs:t0,inputs:t1,inputs:t2,inputs:t11",
+    "ad01": "inputs:t0",
+}
+
+
+def pictures(count: int, side: int, seed: int = 0) -> np.ndarray:
+    """Pictures ``[count, 3, side, side]`` from 0 to 1."""
+    random = np.random.default_rng(seed)
+    found = mnist_test()[0]
+    x = found.reshape(len(found), 28, 28)[random.permutation(len(found))[:count]].astype(np.float64)
+    at = np.clip((np.arange(side) + 0.5) * 28 / side - 0.5, 0, 27)
+    low = np.minimum(at.astype(int), 26)
+    part = at - low
+    x = x[:, low] * (1 - part)[:, None] + x[:, low + 1] * part[:, None]
+    x = (x[:, :, low] * (1 - part) + x[:, :, low + 1] * part)[:, None]
+    x /= x.max()
+    front, behind = random.uniform(0.1, 1, (count, 3, 1, 1)), random.uniform(0, 1, (count, 3, 1, 1))
+    slope = np.linspace(-1, 1, side)
+    down, along = random.uniform(-0.4, 0.4, (2, count, 1, 1, 1))
+    made = (x * front + (1 - x) * behind) * (1 + down * slope[:, None] + along * slope)
+    return np.clip(made + random.normal(0, 0.03, made.shape), 0, 1)
+
+
+def sounds(count: int, seed: int = 0) -> np.ndarray:
+    """Features ``[count, 1, 49, 10]`` of seconds of sound."""
+    random, t, made = np.random.default_rng(seed), np.arange(16000) / 16000, []
+    for _ in range(count):
+        pitch = random.uniform(80, 300) * (1 + random.uniform(-0.3, 0.3) * t)
+        phase, y = 2 * np.pi * np.cumsum(pitch) / 16000, np.zeros(16000)
+        formants = [
+            (random.uniform(*span, 2), random.uniform(60, 200)) for span in ((250, 900), (800, 2400), (2000, 3500))
+        ]
+        for k in range(1, 25):
+            gain = sum(1 / (1 + ((k * pitch - (a + (b - a) * t)) / width) ** 2) for (a, b), width in formants)
+            y += gain * np.sin(k * phase) / np.sqrt(k)
+        centre, width = random.uniform(0.2, 0.8), random.uniform(0.05, 0.3)
+        y *= np.exp(-(((t - centre) / width) ** 2))
+        y *= random.uniform(0.05, 0.9) / np.abs(y).max()
+        made.append(Sound().features(y + random.normal(0, 10.0 ** random.uniform(-4, -2), 16000)))
+    return np.stack(made)[:, None]
+
+
+def machines(count: int, seed: int = 0) -> np.ndarray:
+    """Five columns ``[count, 640]`` of the log-mel features of humming machines."""
+    random, band, made = np.random.default_rng(seed), np.arange(128), []
+    for _ in range(count):
+        spectrum = random.uniform(-60, -20) + random.uniform(-0.3, 0) * band
+        for _ in range(random.integers(2, 10)):
+            away = (band - random.uniform(0, 128)) / random.uniform(1, 6)
+            spectrum = spectrum + random.uniform(3, 25) * np.exp(-(away**2))
+        made.append((spectrum + random.normal(0, 2, (5, 128))).reshape(-1))
+    return np.array(made)
+
+
+#: Samples of each network.
+DATA = {
+    "resnet8": lambda count, seed: 255 * pictures(count, 32, seed),
+    "vww_mobilenet": lambda count, seed: pictures(count, 96, seed),
+    "kws_dscnn": sounds,
+    "ad01": machines,
+}
+
+
+def compare(name: str, count: int, precise: str | None = None) -> None:
+    """Prints a line a format, or that of ``precise`` alone."""
+    x, known, file = DATA[name](count, 0), DATA[name](KNOWN, 1), str(GOLDEN / f"mlperf_{name}.onnx")
+    loss = "values" if name == "ad01" else "classes"
+    network = load_network(file)
+    nearest = Prepared(learning_of(network, loss, "none"), loss)
+    asked = {precise: precise} if precise else {"ends": "ends", "some": SOME[name], "all": "*"}
+    formats = {label: (replace(nearest, precise=precise_of(network, each)), True) for label, each in asked.items()}
+    if not precise:
+        formats = {"nearest": (nearest, False), "chosen": (nearest, True), **formats}
+    float_one = FloatReading(nearest.learning.network, dtype=np.float32)
+    want = np.concatenate([float_one.run(x[at : at + BATCH])[0] for at in range(0, len(x), BATCH)])
+    want = want.reshape(len(x), -1)
+    for label, (prepared, is_chosen) in formats.items():
+        if is_chosen:
+            prepared = prepared.fitted(known)
+        got = answers(result_of(prepared.integers()), prepared, x, BATCH).reshape(len(x), -1)
+        off = np.sqrt(((got - want) ** 2).mean() / (want - want.mean(1, keepdims=True)).var())
+        if loss == "values":
+            errors = [((each - x) ** 2).mean() for each in (want, got)]
+            told = f"{100 * (errors[1] / errors[0] - 1):+6.2f} % error"
+        else:
+            told = f"{100 * (got.argmax(1) == want.argmax(1)).mean():6.2f} % agree"
+        print(f"{name:14} {label:8} {told}, results {100 * off:5.2f} % off", flush=True)
+
+
+def main() -> None:
+    """Compares the networks that are named."""
+    parser = argparse.ArgumentParser(description="Agreement of the tile machine's integers with float networks.")
+    parser.add_argument("names", nargs="*", default=list(DATA), help=", ".join(DATA))
+    parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--precise", help="other layers of two codes, alone")
+    asked = parser.parse_args()
+    for name in asked.names:
+        compare(name, asked.count, asked.precise)
+
+
+if __name__ == "__main__":
+    main()

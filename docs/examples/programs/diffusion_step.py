@@ -1,0 +1,111 @@
+"""Cycles of a LoRA step of the shipped UNet, by the forecast.
+
+``python docs/examples/programs/diffusion_step.py [--batch 8] [--through-memory] [--latency N] [--port-reads N]
+[--ports N] [--json]``
+
+The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
+in which rows of products enter the array; *multiplications*: those of all products, over the array's in all cycles. An
+engine's cycles are those of its commands, from start to done: WORDS and AdamW wait for memory in them. STORE sends a
+beat a cycle, to memory, to a slot of an engine or to both; with ``--through-memory`` to memory only.
+"""
+
+import argparse
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from gradloom.compiler.estimate.products import backward, forward
+from gradloom.models.digits_unet import shipped_unet
+from gradloom.preset import PRESETS
+from gradloom.program.assembler import Instruction
+from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.product import rows_of
+from gradloom.systems.diffusion.program.step import lowered
+from gradloom.systems.diffusion.task import fresh_adapters, with_rank
+from gradloom.systems.diffusion.unet import network
+
+CONFIG = PRESETS["cdm-qta-kv260"].config
+
+
+def array_cycles(each: Instruction) -> int:
+    """Rows of products that a command of the product engine streams."""
+    if each.opcode != ProductOpcode.PRODUCT:
+        return 0
+    return rows_of({"tiles": 0} | each.operands, CONFIG)
+
+
+def measured(batch: int, forwards: bool = True, ports: int = 1, **memory: int) -> dict[str, Any]:
+    """The figures of a step of ``batch`` images, with ``ports`` AXI managers.
+
+    ``memory``: see :func:`~gradloom.sim.time.forecast.forecast`.
+    """
+    config = replace(CONFIG, forwards=int(forwards), ports=ports)
+    shapes, weights = shipped_unet()
+    listed = with_rank(shapes, 8, "cross-attention")
+    learnt = fresh_adapters(listed, 0)
+    step = lowered(config, network(listed, weights | learnt), learnt, images=batch, lr=1e-3)
+    told = forecast(step.program, **memory)
+    own: Counter[str] = Counter()
+    reads: Counter[str] = Counter()
+    stores: Counter[str] = Counter()
+    for each, times in zip(step.program.instructions, told.commands):
+        name = each.engine.name
+        if name == "load":
+            reads[str(each.operands["dest"])] += each.operands["beats"]
+        elif name == "store":
+            kind = "memory" if not each.operands.get("forward") else "slot" if each.operands.get("only") else "both"
+            stores[kind] += each.operands["beats"]
+        elif name == "product":
+            own["array"] += array_cycles(each)
+        elif name != "control" and times is not None:
+            own[name] += times[1] - times[0] + 1
+    macs = sum(each.macs for each in (*forward(listed, batch), *backward(listed, batch)))
+    return {
+        "batch": batch,
+        "cycles": told.total,
+        "array": own.pop("array"),
+        "multiplications": round(macs / (told.total * CONFIG.array_rows * CONFIG.array_columns), 4),
+        "read_beats": told.read_beats,
+        "write_beats": told.write_beats,
+        "store_beats": sum(stores.values()),
+        "engines": dict(sorted(own.items())),
+        "loads": dict(reads.most_common()),
+        "stores": dict(stores.most_common()),
+        "bytes": step.program.length,
+    }
+
+
+def main() -> None:
+    """Prints them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--through-memory", action="store_true")
+    parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
+    parser.add_argument("--port-reads", type=int, default=0, help="reads that a port keeps; 0: all")
+    parser.add_argument("--ports", type=int, default=1, help="ports on the memory, 1, 2 or 4")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    memory = {"read_latency": asked.latency, "port_reads": asked.port_reads}
+    try:
+        found = measured(asked.batch, not asked.through_memory, asked.ports, **memory)
+    except ValueError as error:
+        parser.error(str(error))
+    if asked.json:
+        print(json.dumps(found, indent=2))
+        return
+    cycles = found["cycles"]
+    print(f"{cycles:,} cycles for {found['batch']} images, {found['bytes'] / 1e6:.1f} MB")
+    print(f"array {found['array']:,} cycles, {100 * found['array'] / cycles:.1f} %", end="; ")
+    print(f"multiplications {100 * found['multiplications']:.1f} % of the array's")
+    print(", ".join(f"{name} {count:,}" for name, count in found["engines"].items()))
+    print(
+        f"read {found['read_beats']:,} beats, written {found['write_beats']:,}, through STORE {found['store_beats']:,}"
+    )
+    for key in ("loads", "stores"):
+        print(f"{key}: " + ", ".join(f"{name} {beats:,}" for name, beats in found[key].items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""Held-out quality of fine-tunes beside cycles, bytes and memory.
+
+``python docs/examples/quality/quality.py [--threads N] [--draw | --table text|images]``
+
+Measures what ``docs/quality.json`` does not hold yet (:mod:`quality_text`, :mod:`quality_images`: about half an hour on
+one core in all), and draws the pictures of ``docs/evidence/results.md`` from it. Interrupted, it goes on from
+``build/quality.json``. ``--draw`` measures nothing; ``--table`` prints a table of the page. Text needs the extra
+``train`` and the weights that ``make llm`` installs.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import quality_images
+import quality_text
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402
+
+DOCS = Path(__file__).resolve().parents[2]
+RESULTS, IMAGES = DOCS / "quality.json", DOCS / "images"
+STATE = DOCS.parent / "build" / "quality.json"
+STYLE = {"svg.hashsalt": "gradloom", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+COLOURS = {"lora": "#3f51b5", "q,v": "#8e99d6", "layernorm": "#2e7d32", "ia3": "#c77800", "instantft": "#b71c1c"}
+LABELS = {
+    "lora": "LoRA, all linears",
+    "q,v": "LoRA, q and v",
+    "layernorm": "norms",
+    "ia3": "(IA)³",
+    "instantft": "InstantFT",
+}
+MARKERS = {2: "v", 8: "o", 0: "o"}
+
+
+def measure(threads: int) -> dict[str, Any]:
+    """What is known, and the rest of it."""
+    held = json.loads((STATE if STATE.exists() else RESULTS).read_text(encoding="utf-8")) if _begun() else {}
+    STATE.parent.mkdir(exist_ok=True)
+
+    def keep() -> None:
+        part = STATE.with_suffix(".part")
+        part.write_text(json.dumps(held), encoding="utf-8")
+        part.replace(STATE)
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    quality_images.measure(held.setdefault("images", {}), keep, tell)
+    quality_text.measure(held.setdefault("text", {}), keep, tell, threads)
+    return held
+
+
+def _begun() -> bool:
+    return STATE.exists() or RESULTS.exists()
+
+
+# ---------------------------------------------------------------- tables
+
+
+def grouped_rows(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[list[dict[str, Any]]]:
+    """Rows of one case together, in order."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(repr([row[name] for name in names]), []).append(row)
+    return list(found.values())
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
+
+
+def _spread(values: list[float], form: str = ".3f") -> str:
+    return f"{np.mean(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def what(row: Mapping[str, Any]) -> str:
+    """What learns, in words."""
+    if row["method"] == "instantft":
+        return f"InstantFT, rank {row['rank']}"
+    layers = "all layers" if not row["first"] else f"last {30 - row['first']}" if row["first"] < 29 else "last layer"
+    kind = row["targets"] if row["method"] == "lora" and row["targets"] != "all" else row["method"]
+    return f"{LABELS[kind]}, {layers}" + (f", rank {row['rank']}" if row["rank"] else "")
+
+
+def text_table(held: Mapping[str, Any]) -> str:
+    """Of the language model: a row a case."""
+    lines = [
+        "| adapters | update | memory | cycles of 1, 2, 4 epochs | loss after 1 epoch | 2 epochs | 4 epochs |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for rows in grouped_rows(quality_text.rows(held), ("method", "targets", "first", "rank")):
+        spent = ", ".join(f"{row['cycles'] / 1e6:,.0f} M" for row in rows)
+        after = [_spread(row["after"]) for row in rows] + [""] * (3 - len(rows))
+        first = rows[0]
+        cells = [what(first), _size(first["update_bytes"]), _size(first["memory"]), spent, *after]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def image_table(held: Mapping[str, Any]) -> str:
+    """Of the image network: a row a case and count of epochs."""
+    lines = [
+        "| adapters | update | memory | cycles of 2, 5, 10 epochs | loss after 2 epochs | 5 epochs | 10 epochs "
+        "| right after 10 epochs |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for rows in grouped_rows(quality_images.rows(held), ("rank", "cache", "layers")):
+        first, last = rows[0], rows[-1]
+        spent = ", ".join(f"{row['cycles'] / 1e6:.2f} M" for row in rows) if first["cycles"] else "none"
+        after = [_spread([loss for loss, _ in row["after"]]) for row in rows]
+        right = _spread([100 * share for _, share in last["after"]], ".1f")
+        cells = [image_what(first), _size(first["update_bytes"]), _size(first["memory"]), spent, *after, f"{right} %"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def image_what(row: Mapping[str, Any]) -> str:
+    """What learns, in words."""
+    layers = list(row["layers"])
+    where = {5: "", 4: ", all layers but the first", 3: ", dense layers"}.get(
+        len(layers), ", last layer" if layers == [4] else ", first layer"
+    )
+    cache = {"nf4": "NF4 cache", "int8": "INT8 cache", "again": "NF4, no cache", "float": "float, no codes"}
+    return f"rank {row['rank']}, {cache[row['cache']]}{where}"
+
+
+TABLES = {"text": text_table, "images": image_table}
+
+# ---------------------------------------------------------------- pictures
+
+
+def _front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those that no other is both cheaper and better than."""
+    front: list[tuple[float, float]] = []
+    for cost, loss in sorted(points):
+        if not front or loss < front[-1][1]:
+            front.append((cost, loss))
+    return front
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    return "q,v" if row["targets"] == "q,v" else row["method"]
+
+
+def draw_text(held: Mapping[str, Any], path: Path) -> None:
+    """Held-out loss over cycles, memory and bytes of the update."""
+    plt.rcParams.update(STYLE)
+    figure, panels = plt.subplots(1, 3, figsize=(12, 4.6), sharey=True, width_ratios=(2, 1.2, 1.2))
+    cases = grouped_rows(quality_text.rows(held), ("method", "targets", "first", "rank"))
+    known: set[str] = set()
+    for rows in cases:
+        kind, loss = _kind(rows[0]), [float(np.mean(row["after"])) for row in rows]
+        style = {"color": COLOURS[kind], "marker": MARKERS[rows[0]["rank"]], "markersize": 4}
+        spent = [row["cycles"] / 1e9 for row in rows]
+        error = [np.abs(np.array([[min(row["after"]), max(row["after"])] for row in rows]).T - loss)]
+        label = LABELS[kind] if kind not in known else None
+        known.add(kind)
+        panels[0].errorbar(spent, loss, yerr=error[0], linewidth=0.8, elinewidth=0.5, label=label, **style)
+        best = min(loss)
+        for panel, name in ((panels[1], "memory"), (panels[2], "update_bytes")):
+            panel.plot(rows[0][name] / 1e6, best, linestyle="none", **style)
+        if rows[0]["method"] != "instantft" and rows[0]["rank"] in (0, 8):
+            short = f"{30 - rows[0]['first']}"
+            panels[0].annotate(
+                short, (spent[-1], loss[-1]), (4, -2), textcoords="offset points", fontsize=7, color=COLOURS[kind]
+            )
+    every = [(row["cycles"] / 1e9, float(np.mean(row["after"]))) for rows in cases for row in rows]
+    panels[0].plot(*zip(*_front(every)), color="#888", linewidth=3, alpha=0.35, zorder=0, label="front")
+    for panel, name in ((panels[1], "memory"), (panels[2], "update_bytes")):
+        points = [(rows[0][name] / 1e6, min(float(np.mean(row["after"])) for row in rows)) for rows in cases]
+        panel.plot(*zip(*_front(points)), color="#888", linewidth=3, alpha=0.35, zorder=0)
+    panels[0].set(
+        xlabel="billion cycles, 24 windows learnt 1, 2, 4 times",
+        ylabel=f"held-out loss, nats a token ({held['before']:.2f} before)",
+        xscale="log",
+    )
+    panels[0].set_xticks([0.5, 0.7, 1, 1.5], ["0.5", "0.7", "1", "1.5"])
+    panels[0].minorticks_off()
+    panels[1].set_xlabel("MB beside the frozen model")
+    panels[2].set(xlabel="MB of the update, float32", xscale="log")
+    panels[2].set_xticks([0.02, 0.1, 1, 10], ["0.02", "0.1", "1", "10"])
+    panels[2].minorticks_off()
+    for panel in panels[1:]:
+        panel.set_title("best count of epochs", fontsize=8)
+    panels[0].legend(frameon=False, fontsize=8)
+    panels[0].set_title("numbers: layers that learn; rank 8, triangles 2", fontsize=8)
+    _save(figure, path)
+
+
+def draw_images(held: Mapping[str, Any], path: Path) -> None:
+    """Held-out loss over cycles."""
+    plt.rcParams.update(STYLE)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
+    colours = {"nf4": "#3f51b5", "int8": "#c77800"}
+    cases = grouped_rows(quality_images.rows(held), ("rank", "cache", "layers"))
+    names = {"nf4": "NF4 cache", "int8": "INT8 cache"}
+    for rows in cases:
+        first = rows[0]
+        loss = [float(np.mean([each for each, _ in row["after"]])) for row in rows]
+        if first["cycles"] and first["cache"] != "again":
+            spent = [row["cycles"] / 1e6 for row in rows]
+            left.plot(spent, loss, color=colours[first["cache"]], marker="o", markersize=3, linewidth=0.8)
+            left.annotate(f"{first['rank']}", (spent[-1], loss[-1]), (5, -2), textcoords="offset points", fontsize=7)
+        whole = len(first["layers"]) == 5
+        if whole and first["cache"] in ("nf4", "int8"):
+            right.plot(first["update_bytes"] / 1e3, loss[-1], "o", color=colours[first["cache"]], markersize=4)
+        elif not whole:
+            right.plot(first["update_bytes"] / 1e3, loss[-1], "o", color="#777", markersize=4)
+            words = image_what(first).split(", ")[-1]
+            near = (-4, 7) if len(first["layers"]) > 1 else (6, -2)
+            right.annotate(
+                words,
+                (first["update_bytes"] / 1e3, loss[-1]),
+                near,
+                textcoords="offset points",
+                fontsize=7,
+                rotation=60 if len(first["layers"]) > 1 else 0,
+            )
+    for cache, colour in colours.items():
+        left.plot([], [], color=colour, marker="o", markersize=3, linewidth=0.8, label=names[cache])
+    every = [
+        (row["cycles"] / 1e6, float(np.mean([each for each, _ in row["after"]])))
+        for rows in cases
+        for row in rows
+        if row["cycles"] and row["cache"] != "again"
+    ]
+    left.plot(*zip(*_front(every)), color="#888", linewidth=3, alpha=0.35, zorder=0, label="front")
+    # One fine-tune diverged: its point is far above.
+    left.set(xlabel="million cycles, 2, 5, 10 epochs", ylabel="held-out loss, nats an image", xscale="log")
+    left.set(yscale="log", ylim=(0.15, 2.5))
+    left.set_xticks([2.5, 5, 10, 30], ["2.5", "5", "10", "30"])
+    left.set_yticks([0.2, 0.5, 1, 2], ["0.2", "0.5", "1", "2"])
+    left.minorticks_off()
+    left.set_title("numbers: rank", fontsize=8)
+    left.legend(frameon=False, fontsize=8)
+    right.set(xlabel="kB of the update, float32", xscale="log")
+    right.set_xticks([2, 5, 10, 20, 50, 100], ["2", "5", "10", "20", "50", "100"])
+    right.minorticks_off()
+    right.set_title("after 10 epochs; grey: fewer layers have adapters, in float only", fontsize=8)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Measures, draws and writes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--draw", action="store_true", help="only draw the pictures again")
+    parser.add_argument("--table", choices=TABLES, help="only print a table")
+    asked = parser.parse_args()
+    if asked.table:
+        print(TABLES[asked.table](json.loads(RESULTS.read_text(encoding="utf-8"))[asked.table]))
+        return
+    if not asked.draw:
+        held = measure(asked.threads)
+        RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8", newline="\n")
+        STATE.unlink(missing_ok=True)
+    held = json.loads(RESULTS.read_text(encoding="utf-8"))
+    draw_text(held["text"], IMAGES / "quality-text.svg")
+    draw_images(held["images"], IMAGES / "quality-images.svg")
+
+
+if __name__ == "__main__":
+    main()

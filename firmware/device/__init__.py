@@ -1,0 +1,1 @@
+"""How a host deals with an accelerator: registers, transports, programs, self-test, energy."""

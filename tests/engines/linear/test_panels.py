@@ -1,0 +1,125 @@
+"""Columns that do not divide a tile: parts go across tiles. RTL against reference and forecast, with stalls."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradloom.program.assembler import Assembler
+from gradloom.rtl.engines.linear.panels import crossings, starts_of
+from gradloom.rtl.machines.language import GRADIENT, LINEAR
+from gradloom.sim.run.counted import MismatchError
+from gradloom.systems.text.program.jobs import Transfer, in_panels
+from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
+
+from ...deep import deep
+from .conftest import SMALL, make_layer
+from .test_linear_perf import agree, layer_plan, load, store
+
+#: Panels of three tiles and four parts; eight outputs and twelve columns go across each other as two and twelve do not.
+TWELVE = replace(SMALL, columns=12, tokens=32, depth=512, lane_depth=256, ultra=1)
+#: Panels of three tiles and eight parts, which are shorter than the way of weights to the array.
+SIX = replace(SMALL, columns=6, tokens=16, depth=256, lane_depth=256, rank=8, dots=2)
+#: A whole beat of outputs, which goes across parts.
+WIDE = replace(SMALL, edge=32, columns=12, outputs=4, dots=2, rank=8, tokens=16, depth=256, lane_depth=256)
+CONFIGS = {"12 of 16": TWELVE, "6 of 16": SIX, "12 of 32": WIDE}
+
+
+@pytest.fixture(scope="module", params=list(CONFIGS))
+def machine(request):
+    machine = LinearMachine(CONFIGS[request.param])
+    yield machine
+    machine.close()
+
+
+def test_parts_of_panels():
+    """A part begins the next tile where it has the last column of one; a few tiles need fewer parts."""
+    config = replace(SMALL, edge=64, columns=12, rank=8, features=256)
+    assert (config.span, config.subtiles) == (3, 16)
+    assert crossings(config) == [5, 10, 15] and starts_of(config) == [(0, 0), (5, 4), (10, 8)]
+    assert [config.parts(tiles) for tiles in (1, 2, 3)] == [6, 11, 16]
+    assert config.tile_cycles(64) == 341 and SMALL.tile_cycles(8) == 32
+    whole = [Transfer(number, 1, 0) for number in range(8)]
+    assert [each.offset for each in in_panels(whole, 2, 1)] == list(range(8))
+    assert [each.offset for each in in_panels(whole, 2, 3)] == [0, 2, 4, 1, 3, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"columns": 5}, "columns=5: must be even, 2 to 16"),
+        ({"columns": 18}, "columns=18: must be an integer from 2 to 16"),
+        ({"columns": 12, "rank": 6}, "rank=6: must be even, 2 to 4"),
+        ({"columns": 4, "rank": 10}, "rank=10: must be even, 2 to 8"),
+    ],
+    ids=lambda each: str(each),
+)
+def test_what_does_not_go_together_is_refused(change, says):
+    with pytest.raises(ValueError, match=says):
+        replace(SMALL, **change)
+
+
+@deep
+@pytest.mark.parametrize("tokens", [1, 2, 7, 11, 16])
+@pytest.mark.parametrize("outputs, inputs", [(1, 1), (2, 3), (3, 1), (4, 2), (5, 6), (6, 3)])
+def test_a_step_equals_the_reference_word_for_word(machine, outputs, inputs, tokens):
+    edge, rank = machine.config.edge, machine.config.rank
+    layer = make_layer(outputs * edge, inputs * edge, tokens, rank if tokens > 2 else 2, edge=edge, seed=tokens)
+    _step(machine, layer)
+
+
+@deep
+@pytest.mark.parametrize("stall, latency", [(40, 3), (128, 40), (254, 40)])
+def test_stalls_of_memory_change_no_word(machine, stall, latency):
+    edge = machine.config.edge
+    layer = make_layer(5 * edge, 4 * edge, 13, machine.config.rank, edge=edge, seed=stall)
+    for name, value in (("stall", stall), ("read_latency", latency), ("seed", stall)):
+        machine.device.set(name, value)
+    try:
+        _step(machine, layer)
+    finally:
+        machine.device.set("stall", 0)
+        machine.device.set("read_latency", 40)
+
+
+def _step(machine, layer):
+    exponents = choose_exponents(layer, mathematics(layer, 0.3))
+    reference = reference_step(layer, exponents, 0.3)
+    found = machine.step(layer, exponents, 0.3)
+    for name, words in found.tensors.items():
+        if not np.array_equal(words, reference.tensors[name]):
+            raise MismatchError(f"{name} differs")
+    assert found.saturated == reference.saturated
+
+
+@deep
+@pytest.mark.parametrize("inner, outer", [(1, 1), (2, 3), (3, 1), (1, 7), (2, 5)])
+@pytest.mark.parametrize("tokens, rank", [(1, 0), (3, 4), (4, 2), (13, 0), (16, 4)])
+def test_the_forecast_of_a_product(machine, inner, outer, tokens, rank):
+    config, program = machine.config, Assembler()
+    program.add(LINEAR, 0, phase="forward", inner=inner, outer=outer, tokens=tokens, rank=rank)
+    store(program, LINEAR.store("outputs"), outer * tokens * 8)
+    load(program, LINEAR.load("tiles"), (config.edge + 2) * inner * outer)
+    agree(machine, program)
+
+
+@deep
+@pytest.mark.parametrize("seed", range(8))
+def test_the_forecast_of_steps_of_layers(machine, seed):
+    """Products with early operands, gradients and updates behind each other, at random latencies."""
+    draw, config, program = random.Random(seed), machine.config, Assembler()
+    edge = config.edge
+    for _ in range(2):
+        shape = (
+            edge * draw.randint(1, 5),
+            edge * draw.randint(1, 5),
+            draw.randint(1, 16),
+            draw.randrange(2, config.rank + 1, 2),
+        )
+        plan = layer_plan(shape, config=config)
+        plan.product(program)
+        plan.product(program, backward=True)
+        plan.gradients(program)
+    assert GRADIENT.store("hidden")
+    agree(machine, program, (draw.choice((1, 40, 90)), 10))

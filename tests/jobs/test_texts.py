@@ -1,0 +1,103 @@
+"""A language model on a board: jobs of edge-qlora-kv260."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gradloom.firmware.job import read_plan
+from gradloom.firmware.registers import COMMAND_BYTES
+from gradloom.jobs import on_board
+from gradloom.preset import find_preset
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.sim.run.counted import MismatchError
+
+from ..cli.conftest import here
+from ..deep import deep
+
+__all__ = ["here"]
+
+#: A preset of as few multipliers as a tile of 64 takes.
+SMALL = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, address_bits=40)
+PRESET = replace(find_preset("edge-qlora-kv260"), config=SMALL)
+ASKED = {"model": "small", "data": "text.txt", "seq": 16, "rank": 2, "steps": 3, "generate": 0}
+
+
+@pytest.fixture
+def preset(monkeypatch):
+    """The preset with its name, but small."""
+    monkeypatch.setattr(on_board, "find_preset", lambda name: PRESET)
+    return PRESET
+
+
+def test_a_job_of_steps(here, preset):
+    """Each step has its own program; what the board has learnt is not written again."""
+    options = preset.workload.options(preset.name, ASKED)
+    written = on_board.write_job(preset, options, here / "job")
+    plan = read_plan(here / "job")
+    assert written.stages == len(plan.stages) == 3 and not (here / "job" / "run").exists()
+    sizes = [sum(length for *_, length in stage.writes) for stage in plan.stages]
+    adapters = sum(length for _, length in plan.stages[0].reads)
+    assert sizes[1] < sizes[0] and adapters > 10_000
+    # The first step's values are all in the first stage's writes; others have tables, and changed commands.
+    reads = {offset for offset, _ in plan.stages[0].reads}
+    again = [length for offset, _, length in plan.stages[2].writes if offset in reads]
+    assert sum(again) < adapters / 4, "adapters and moments stay on the board"
+    assert all(commands * COMMAND_BYTES < plan.window for _, commands in (stage.program for stage in plan.stages))
+
+
+def test_other_words_of_a_board_are_refused(here, preset):
+    """A board whose machine has learnt nothing does not pass for one that has."""
+    options = preset.workload.options(preset.name, {**ASKED, "steps": 1})
+    on_board.write_job(preset, options, here / "job")
+    plan = read_plan(here / "job")
+    _ran(here / "job", plan)
+    with pytest.raises(MismatchError, match="RTL and reference differ"):
+        on_board.collect_job(here / "job", output=here / "out")
+    assert not (here / "out").exists()
+
+
+def _ran(folder, plan):
+    """The results of a board whose memory stays zero."""
+    import hashlib
+
+    zeros = bytes(plan.result_bytes)
+    (folder / "result.bin").write_bytes(zeros)
+    from gradloom.jobs.programs import _zeros
+
+    counters = [vars(_zeros(["idle"])) for _ in plan.stages]
+    told = {"result_sha256": hashlib.sha256(zeros).hexdigest(), "data_sha256": plan.data_sha256, "counters": counters}
+    (folder / "result.json").write_text(json.dumps(told))
+
+
+def test_a_job_by_instantft(here, monkeypatch):
+    """A text's cache is filled by a program of its own, once."""
+    other = replace(find_preset("instantft-llm-kv260"), config=SMALL)
+    options = other.workload.options(other.name, {**ASKED, "steps": 6})
+    on_board.write_job(other, options, here / "job")
+    plan = read_plan(here / "job")
+    text = (here / "text.txt").read_text()
+    assert len(plan.stages) == 6 + len(text) // 16
+
+
+@deep
+@pytest.mark.parametrize("memory_bytes", [1 << 24])
+def test_a_fine_tune_on_a_board(here, preset, make_board, memory_bytes):
+    """By the agent in front of simulated RTL: adapters are those of the reference."""
+    board = make_board(SMALL, preset.name, memory_bytes)
+    options = preset.workload.options(preset.name, ASKED)
+    found = on_board.finetune_on(board.reach, preset, options, output=here / "found")
+    from gradloom.systems.driver import finetune
+
+    wanted = finetune(preset, replace(options, engine="reference"), output=here / "wanted")
+    assert found["loss"] == wanted["loss"] and found["equal_to_reference"]["words"] > 10_000
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        assert (here / "found" / name).read_bytes() == (here / "wanted" / name).read_bytes()
+
+
+@deep
+def test_too_little_reserved_memory_is_refused(here, preset, make_board):
+    board = make_board(SMALL, preset.name, 1 << 16)
+    options = preset.workload.options(preset.name, {**ASKED, "steps": 1})
+    with pytest.raises(Exception, match=r"the job needs [0-9,]+ bytes of memory, the board has reserved 65,536"):
+        on_board.finetune_on(board.reach, preset, options, output=here / "found")

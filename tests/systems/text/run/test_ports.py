@@ -1,0 +1,38 @@
+"""A training step on several AXI ports: words are the reference's, and cycles the forecast's."""
+
+from dataclasses import replace
+
+import pytest
+
+from gradloom.program.descent import AdamW
+from gradloom.sim.time.forecast import forecast
+from gradloom.systems.text.run.step import StepMachine
+
+from ....deep import deep
+from ..conftest import CONFIG
+from .test_step import compared
+
+MEMORIES = ({}, {"read_latency": 200}, {"read_latency": 200, "port_reads": 8}, {"stall": 25, "spread": 170})
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def several(request):
+    machine = StepMachine(replace(CONFIG, ports=request.param), memory_bytes=1 << 24)
+    yield machine
+    machine.close()
+
+
+@deep
+@pytest.mark.parametrize("memory", MEMORIES, ids=str)
+def test_a_step_on_several_ports(training, several, memory):
+    usual = {"read_latency": 40, "write_latency": 10, "port_reads": 0, "stall": 0, "spread": 0}
+    for name, value in (usual | memory).items():
+        several.device.set(name, value)
+    _, run = compared(training(rule=AdamW(lr=1e-2)), several)
+    if several.device.pace is None:
+        return
+    # The same program with one port of these, as wide as a beat, and half as wide.
+    told = run.ran.forecast
+    assert told is not None and told.total == run.counters.cycles
+    alone = forecast(run.instructions, config=CONFIG, program_offset=run.ran.program.offset, **several.device.pace)
+    print(f"{memory}: {told.total} cycles, {alone.total} with one port of 256 bits")
