@@ -6,7 +6,7 @@ import pytest
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.passes.doubling import doubled
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.operations import Linear, Rest, Upsample
+from gradloom.graph.operations import Linear, Parameter, Rearrange, Rest, Upsample
 from gradloom.rtl.formats.tiles.codes import NARROW, coded
 
 from .nets import conv, headed, network, tensor
@@ -70,3 +70,18 @@ def test_what_has_no_second_code_is_refused():
     last = conv(up.o, "last", 7, 3, pads=1)
     with pytest.raises(ValueError, match="precise=last: reads an upsampled tensor"):
         doubled(network([up, last], [x]), {"last": 1})
+
+
+def test_an_input_by_another_name_has_its_second_code_from_the_host():
+    x = tensor("x", 4, 5, 6)
+    flat = Rearrange((x,), tensor("flat", 20, 6), (120,), (0,))
+    made = doubled(network([flat, Linear((flat.o,), tensor("y", 20, 9), "last")], [x]), {"last": 1})
+    assert [port.tensor.name for port in made.inputs] == ["x", "x~rest"]
+    assert [type(each) for each in made.operations] == [Rearrange, Rearrange, Linear]
+    steps(made, samples=2)
+
+
+def test_a_table_has_one_code():
+    x, table = tensor("x", 20, 6), Parameter((), tensor("t", 20, 6), "t")
+    with pytest.raises(ValueError, match="precise=last: reads the table t"):
+        doubled(network([table, Linear((table.o,), tensor("y", 20, 9), "last")], [x]), {"last": 1})

@@ -32,7 +32,7 @@ FORMANTS = ((250, 900), (800, 2400), (2000, 3500))
 
 #: Layers of two codes by network.
 SOME = {
-    "resnet8": "ends,inputs:t4,inputs:t5,inputs:t8",
+    "resnet8": "ends,inputs:t1,inputs:t4,inputs:t5,inputs:t8",
     "vww_mobilenet": "inputs:t1",
     "kws_dscnn": "inputs:t0,inputs:t1,inputs:t2,inputs:t11",
     "ad01": "inputs:t0",

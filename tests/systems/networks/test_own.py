@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import gradloom
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.onnx.reader import load_network
+from gradloom.systems.networks.program.prepared import precise_of
 
 
 def written(path, layers, shapes, results=("y",)):
@@ -149,3 +150,12 @@ def test_answers_do_not_depend_on_others_that_are_asked(tmp_path):
     assert (np.load(tmp_path / "r.npz")["results"] != found[0]).any()
     with pytest.raises(ValueError, match="precise=ends: must be left out with an adapter"):
         gradloom.infer(model, data=data, precise="ends", **given)
+
+
+def test_layers_of_two_codes_have_them_of_weights_but_behind_inputs(tmp_path):
+    network = load_network(written(tmp_path / "m.onnx", ["a", "b", "c"], {name: (4, 4) for name in "abc"}))
+    assert precise_of(network, None) == {} and precise_of(network, "inputs:*, ends") == {"a": 2, "b": 1, "c": 2}
+    assert precise_of(network, "ends,inputs:a") == {"a": 2, "c": 2}
+    for asked, told in {" , ": "precise= , : names no layer", "inputs:d": "precise=d: no layer of this name"}.items():
+        with pytest.raises(ValueError, match=told):
+            precise_of(network, asked)
