@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from gradloom.boards.firmware_files import firmware_files
+from gradloom.firmware.chip.soc_image import source
 from gradloom.firmware.device import barrier, registers
 from gradloom.firmware.device.barrier import memory_barrier
 from gradloom.firmware.device.energy import EnergyMeter, find_sensor, integrate
@@ -81,7 +82,7 @@ def barriers(monkeypatch):
     """How often the barrier was called, and what the window held then."""
     seen = []
     for name in ("uio_transport", "pynq_transport"):
-        monkeypatch.setattr(f"gradloom.firmware.{name}.memory_barrier", lambda: lambda: seen.append(window()))
+        monkeypatch.setattr(f"gradloom.firmware.device.{name}.memory_barrier", lambda: lambda: seen.append(window()))
     window = seen.append  # replaced by the test
 
     def watch(look):
@@ -110,7 +111,7 @@ def test_pynq_writes_leave_the_cpu_before_the_bell(pynq, barriers):
 
 def test_the_barrier_is_the_instruction_of_the_c_driver():
     memory_barrier()()
-    header = Path(barrier.__file__).with_name("gradloom.h").read_text()
+    header = source("gradloom.h").read_text()
     assert '__aarch64__)\n#define GL_BARRIER() __asm__ volatile("dsb sy"' in header
     # Arm's manual: DSB is 1101 0101 0000 0011 0011 CRm 1 00 11111 with CRm 1111 for SY; RET is D65F03C0.
     assert struct.unpack("<2I", barrier.CODE["aarch64"]) == (0xD503309F | 0b1111 << 8, 0xD65F03C0)
