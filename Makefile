@@ -165,6 +165,7 @@ evidence-language: $(LLM_READY)
 	time $(BIN)/python docs/examples/language/qlora_step.py --head --layers 30 --tokens 32
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2 --seq 16
 	time $(BIN)/python -m pytest -q tests/models tests/systems/text/reference/test_llama.py tests/systems/text/reference/test_linears.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/systems/text/test_family_jobs.py
 
 evidence-curve: $(LLM_READY)
 	time $(BIN)/python docs/examples/language/qlora_curve.py --adapter build/evidence/qlora
