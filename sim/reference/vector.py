@@ -127,11 +127,12 @@ def gate_factor(gate: ArrayLike, table: Interpolation, shift: int) -> Words:
 def swiglu(
     gate: ArrayLike,
     up: ArrayLike,
+    tables: tuple[Interpolation, ...] = GATES["silu"],
+    /,
     *,
     gate_shift: int,
     left: int,
     shift: int,
-    tables: tuple[Interpolation, ...] = GATES["silu"],
 ) -> VectorTensor:
     """``f(gate) · up``; ``tables``: of f."""
     term, clipped = term_of(gate, gate_factor(gate, tables[0], gate_shift), left)
@@ -142,13 +143,14 @@ def swiglu_backward(
     dy: ArrayLike,
     gate: ArrayLike,
     up: ArrayLike,
+    tables: tuple[Interpolation, ...] = GATES["silu"],
+    /,
     *,
     gate_shift: int,
     left: int,
     right: int,
     shift: int,
     second_shift: int,
-    tables: tuple[Interpolation, ...] = GATES["silu"],
 ) -> tuple[VectorTensor, VectorTensor]:
     """``(dgate, dup)``; ``tables`` as of :func:`swiglu`.
 

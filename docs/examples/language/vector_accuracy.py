@@ -47,13 +47,13 @@ def rms_norm_backward(dx, dy, x, weight, eps):
 
 def gated(y, gate, up, kind):
     (gw, gf), (uw, uf), yf = encode(gate), encode(up), encode(y)[1]
-    return [(vector.swiglu(gw, uw, **plan.swiglu(gf, uf, yf), tables=GATES[kind]), yf, y)]
+    return [(vector.swiglu(gw, uw, GATES[kind], **plan.swiglu(gf, uf, yf)), yf, y)]
 
 
 def gated_backward(results, dy, gate, up, kind):
     (dw, df), (gw, gf), (uw, uf) = encode(dy), encode(gate), encode(up)
     fracs = [encode(each)[1] for each in results]
-    found = vector.swiglu_backward(dw, gw, uw, **plan.swiglu_backward(df, gf, uf, *fracs), tables=GATES[kind])
+    found = vector.swiglu_backward(dw, gw, uw, GATES[kind], **plan.swiglu_backward(df, gf, uf, *fracs))
     return list(zip(found, fracs, results))
 
 

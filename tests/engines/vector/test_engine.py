@@ -49,8 +49,8 @@ def test_swiglu(vector_bench, stall):
             (VectorOpcode.SWIGLU_BACKWARD, backward | gate_of, {"a": gate, "b": up, "c": dy}, {"o": SHAPE, "q": SHAPE}),
         ]
         expected += [
-            (reference.swiglu(gate, up, gate_shift=gate_shift, tables=GATES[kind], **forward),),
-            reference.swiglu_backward(dy, gate, up, gate_shift=gate_shift, tables=GATES[kind], **backward),
+            (reference.swiglu(gate, up, GATES[kind], gate_shift=gate_shift, **forward),),
+            reference.swiglu_backward(dy, gate, up, GATES[kind], gate_shift=gate_shift, **backward),
         ]
     for got, tensors in zip(vector_bench(make(), ROW)(commands, stall=stall), expected):
         same(got, **dict(zip("oq", tensors)))
@@ -180,7 +180,7 @@ def test_results_that_are_held_are_not_lost(vector_bench):
     last = VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape}
     found = vector_bench(make(), ROW)([both, gelu, both, last], hold=HOLD)
     for each, kind in zip(found, ("silu", "gelu_tanh", "silu")):
-        made = reference.swiglu_backward(dy, gate, up, gate_shift=15, tables=GATES[kind], **gated)
+        made = reference.swiglu_backward(dy, gate, up, GATES[kind], gate_shift=15, **gated)
         same(each, **dict(zip("oq", made)))
     same(found[3], o=reference.add(gate, up, left=7, right=12))
 

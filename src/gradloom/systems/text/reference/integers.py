@@ -363,14 +363,14 @@ class IntegerStep(Execution):
 
     def _gated(self, operation: Gated) -> None:
         shifts, tables = operation.shifts(self.frac), GATES[operation.kind]
-        self._kept(operation.y, vector.swiglu(self[operation.gate], self[operation.up], tables=tables, **shifts))
+        self._kept(operation.y, vector.swiglu(self[operation.gate], self[operation.up], tables, **shifts))
 
     def _gatedbackward(self, operation: GatedBackward) -> None:
         made = vector.swiglu_backward(
             self[operation.dy],
             self[operation.gate],
             self[operation.up],
-            tables=GATES[operation.kind],
+            GATES[operation.kind],
             **operation.shifts(self.frac),
         )
         for part, each in zip((operation.dgate, operation.dup), made):
