@@ -6,17 +6,31 @@ theirs: B then has a block a part, and zeros beside it. Such a one comes apart a
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
 from ...language import FUSED, LanguageLinear, LanguageModel
 
-if TYPE_CHECKING:
-    from ..lora import Adapter
-
 __all__ = ["apart", "check_apart", "of_files", "together"]
+
+
+class _Adapter(Protocol):
+    """``scale · B A``; see :class:`~..lora.Adapter`."""
+
+    @property
+    def a(self) -> np.ndarray: ...
+
+    @property
+    def b(self) -> np.ndarray: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    def taking(self, parts: Mapping[str, np.ndarray]) -> Self: ...
+
+
+_Each = TypeVar("_Each", bound=_Adapter)
 
 
 def of_files(model: LanguageModel) -> list[LanguageLinear]:
@@ -29,7 +43,7 @@ def of_files(model: LanguageModel) -> list[LanguageLinear]:
     return list(made.values())
 
 
-def apart(model: LanguageModel, adapters: Mapping[str, "Adapter"]) -> dict[str, "Adapter"]:
+def apart(model: LanguageModel, adapters: Mapping[str, _Each]) -> dict[str, _Each]:
     """Adapters by the model's linears, of those by the names of files."""
     made: dict[str, Adapter] = {}
     for name, each in adapters.items():
@@ -38,15 +52,15 @@ def apart(model: LanguageModel, adapters: Mapping[str, "Adapter"]) -> dict[str, 
         blocks = [each.b[first:last] for first, last in zip(rows, rows[1:])]
         used = np.array([block.any(axis=0) for block in blocks])
         if len(parts) == 1 or not used.any() or (used.sum(axis=0) > 1).any():
-            made |= {part: replace(each, b=block) for part, block in zip(parts, blocks)}
+            made |= {part: each.taking({"a": each.a, "b": block}) for part, block in zip(parts, blocks)}
             continue
         for part, block, own in zip(parts, blocks, used):
             if own.any():
-                made[part] = replace(each, a=each.a[own], b=block[:, own])
+                made[part] = each.taking({"a": each.a[own], "b": block[:, own]})
     return made
 
 
-def together(model: LanguageModel, adapters: Mapping[str, "Adapter"]) -> dict[str, "Adapter"]:
+def together(model: LanguageModel, adapters: Mapping[str, _Each]) -> dict[str, _Each]:
     """Adapters by the names of files, of those by the model's linears, which have one scale."""
     made: dict[str, Adapter] = {}
     for linear in of_files(model):
@@ -61,7 +75,7 @@ def together(model: LanguageModel, adapters: Mapping[str, "Adapter"]) -> dict[st
                 b[row : row + len(block), column : column + block.shape[1]] = block
                 column += block.shape[1]
             row += model.shape(part.rpartition(".")[2])[0]
-        made[linear.name] = replace(held[0], a=np.concatenate([each.a for each in held]), b=b)
+        made[linear.name] = held[0].taking({"a": np.concatenate([each.a for each in held]), "b": b})
     return made
 
 

@@ -154,7 +154,8 @@ def write_folder(folder: Path, merged: Merged, tell: Tell) -> None:
     form = described(config, merged.model.name)
     if form.model != merged.model:
         raise ValueError(f"{merged.model.name}: no config.json describes it")
-    tensors, count = {}, len(form.shapes)
+    tensors: dict[str, tuple[np.ndarray, str]] = {}
+    count = len(form.shapes)
     for name, values in form.in_file(merged.values):
         tell(len(tensors), count, "writing")
         tensors[name] = values, "float32"

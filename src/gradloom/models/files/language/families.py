@@ -297,7 +297,7 @@ def described(config: Mapping[str, Any], name: str) -> Folded:
     return Folded(model=model, tied=tied, shift=family.shift, **folded)
 
 
-def _with_length(config: Mapping[str, Any], value: Callable[..., Any]) -> dict[str, Any]:
+def _with_length(config: Mapping[str, Any], value: Callable[..., Any]) -> Mapping[str, Any]:
     """A file with the length of its texts, which it may leave out."""
     return {**config, "max_position_embeddings": value("max_position_embeddings", 2048)}
 

@@ -46,7 +46,7 @@ class Architecture:
         normed = self.parts.get("head_norms") or self.parts.get("joint_norms")
         return norms | _LINEARS | (_HEADS if normed else {})
 
-    def constants(self, layers: int, head_dim: int, get: Callable[[str, Any], Any]) -> dict[str, Any]:
+    def constants(self, layers: int, head_dim: int, get: Callable[[str, Any], Any]) -> Mapping[str, Any]:
         """Further fields of a model; ``get``: a field of the file, or what stands for it."""
         if not self.windowed:
             return {}

@@ -77,7 +77,7 @@ def base_and_scaling(config: Mapping[str, Any], default: float, *, partial: bool
     return theta, next(iter(scalings.values()), None)
 
 
-def _long(config: Mapping[str, Any], rope: Mapping[str, Any]) -> dict[str, Any]:
+def _long(config: Mapping[str, Any], rope: Mapping[str, Any]) -> dict[str, tuple[float, ...] | float]:
     """Of positions by divisors: these, the most tokens for which they hold, and the size of what is turned."""
     if not isinstance(rope["short_factor"], list):
         raise ValueError(f"short_factor={shown(rope['short_factor'])}: must be a list of numbers")
