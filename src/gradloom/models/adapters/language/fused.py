@@ -45,7 +45,7 @@ def of_files(model: LanguageModel) -> list[LanguageLinear]:
 
 def apart(model: LanguageModel, adapters: Mapping[str, _Each]) -> dict[str, _Each]:
     """Adapters by the model's linears, of those by the names of files."""
-    made: dict[str, Adapter] = {}
+    made: dict[str, _Each] = {}
     for name, each in adapters.items():
         parts = _parts(model, name)
         rows = np.cumsum([0, *(model.shape(part.rpartition(".")[2])[0] for part in parts)])
@@ -62,7 +62,7 @@ def apart(model: LanguageModel, adapters: Mapping[str, _Each]) -> dict[str, _Eac
 
 def together(model: LanguageModel, adapters: Mapping[str, _Each]) -> dict[str, _Each]:
     """Adapters by the names of files, of those by the model's linears, which have one scale."""
-    made: dict[str, Adapter] = {}
+    made: dict[str, _Each] = {}
     for linear in of_files(model):
         parts = _parts(model, linear.name)
         held = [adapters[part] for part in parts if part in adapters]
