@@ -39,10 +39,10 @@ BASE = 17
 SLOPE = signed(12)
 #: The tables: sigmoid, slope of SiLU, powers, and where there is GELU, nothing and its two.
 _TABLES = (SIGMOID, SILU_SLOPE, EXP2)
-_MORE = (None, *GATES["gelu_tanh"])
-assert all(0 <= min(each.table[0]) and max(each.table[0]) < 1 << BASE for each in (*_TABLES, *_MORE[1:]))
-assert all(-1 << 11 <= min(each.table[1]) and max(each.table[1]) < 1 << 11 for each in (*_TABLES, *_MORE[1:]))
-assert len({each.rest for each in (*_TABLES, *_MORE[1:])}) == 1
+_GELU = GATES["gelu_tanh"]
+assert all(0 <= min(each.table[0]) and max(each.table[0]) < 1 << BASE for each in (*_TABLES, *_GELU))
+assert all(-1 << 11 <= min(each.table[1]) and max(each.table[1]) < 1 << 11 for each in (*_TABLES, *_GELU))
+assert len({each.rest for each in (*_TABLES, *_GELU)}) == 1
 #: The whole part of an exponent, less a row's level, and one that is below all others.
 WHOLE = signed(LEVEL.width + 1 - EXPONENT_FRAC)
 #: What a whole part is subtracted from: by so much, and what it has of 2, is a power of two shifted right.
@@ -57,7 +57,7 @@ assert _LEAST == 2 and FINE == 8 and FINE_FROM == 12
 def tables(gelu):
     """Words of the tables, one behind the other; with ``gelu`` those of GELU too."""
     words = []
-    for each in _TABLES + _MORE * gelu:
+    for each in (*_TABLES, *((None, *_GELU) if gelu else ())):
         pieces = zip(*each.table) if each else [(0, 0)] * (1 << PIECE)
         words += [int(base) | (int(slope) & 0xFFF) << BASE for base, slope in pieces]
     return words

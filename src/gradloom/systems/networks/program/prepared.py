@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -41,7 +41,14 @@ _MOST_FRACTION = MASTER.width - 4
 Values = Mapping[str, np.ndarray]
 
 
-def ranks_of(network: Network, method: str, targets: str | None, asked: int | None, usual: int) -> dict[str, Any]:
+class Ranks(TypedDict, total=False):
+    """Ranks of adapters: of all, and of layers that have a lesser one."""
+
+    rank: int
+    lesser: dict[str, int]
+
+
+def ranks_of(network: Network, method: str, targets: str | None, asked: int | None, usual: int) -> Ranks:
     """``rank`` of adapters by ``method``: the one that is asked for, or the usual one.
 
     ``lesser``: where none is asked for, the ranks of layers that are too small for the usual one.
