@@ -22,7 +22,7 @@ set_property -dict [list \
 # HP0 to HP3 are GP2 to GP5.
 foreach hp $hp_ports {
     set gp [expr {$hp + 2}]
-    set_property -dict [list CONFIG.PSU__USE__S_AXI_GP$gp 1 CONFIG.PSU__SAXIGP${gp}__DATA_WIDTH $port_bits] $ps
+    set_property -dict [list CONFIG.PSU__USE__S_AXI_GP$gp 1 CONFIG.PSU__SAXIGP${gp}__DATA_WIDTH $memory_bits] $ps
 }
 
 create_bd_cell -type ip -vlnv gradloom:accelerator:$module:1.0 accelerator
@@ -45,18 +45,9 @@ connect_bd_net [get_bd_pins reset/$reset_source] [get_bd_pins accelerator/$reset
 # Registers: AXI4 of 128 bits to AXI4-Lite of 32 bits.
 connect_bd_intf_net [get_bd_intf_pins ps/M_AXI_HPM0_FPD] [get_bd_intf_pins registers/S00_AXI]
 connect_bd_intf_net [get_bd_intf_pins registers/M00_AXI] [get_bd_intf_pins accelerator/s_axi]
-# Memory: same clock, width and protocol on both sides, so a wire. Wider beats become several of the port's.
+# Memory: same clock, width and protocol on both sides, so a wire.
 foreach manager $managers hp $hp_ports {
-    if {$memory_bits == $port_bits} {
-        connect_bd_intf_net [get_bd_intf_pins accelerator/$manager] [get_bd_intf_pins ps/S_AXI_HP${hp}_FPD]
-    } else {
-        set narrow [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect memory_$hp]
-        set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1 CONFIG.NUM_CLKS 1] $narrow
-        connect_bd_net [get_bd_pins ps/pl_clk0] [get_bd_pins memory_$hp/aclk]
-        connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins memory_$hp/aresetn]
-        connect_bd_intf_net [get_bd_intf_pins accelerator/$manager] [get_bd_intf_pins memory_$hp/S00_AXI]
-        connect_bd_intf_net [get_bd_intf_pins memory_$hp/M00_AXI] [get_bd_intf_pins ps/S_AXI_HP${hp}_FPD]
-    }
+    connect_bd_intf_net [get_bd_intf_pins accelerator/$manager] [get_bd_intf_pins ps/S_AXI_HP${hp}_FPD]
 }
 connect_bd_net [get_bd_pins accelerator/$interrupt_port] [get_bd_pins ps/pl_ps_irq1]
 

@@ -1,8 +1,7 @@
 """The Vivado project and bundle sources of a design for a KV260, or a board of its :mod:`.carriers`.
 
-Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock; beats of 256 bits
-become two of the port's on the way. Further managers go to ``HP3``, which has a way to the memory of its own, then to
-``HP1`` and ``HP2``, which share one. ``HPC0``
+Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock, further managers to
+``HP3``, which has a way to the memory of its own, then to ``HP1`` and ``HP2``, which share one. ``HPC0``
 would be coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a
 register that must be set before the CPUs start, and Kria's boot firmware is not ours to change), and every
 beat would pass the CCI-400, which the CPUs and the snoops share. A fine-tune touches each byte of the buffer
@@ -55,9 +54,9 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     name = design_name(report)
     ports = TopPorts.of(report)
     hp_ports = HP_PORTS[: len(ports.managers)]
-    if ports.memory_bits not in (32, 64, 128, 256):
+    if ports.memory_bits not in (32, 64, 128):
         raise ValueError(
-            f"report: m_axi_wdata must be 32, 64, 128 or 256 bits wide on {board.name}, not {ports.memory_bits}"
+            f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not {ports.memory_bits}"
         )
     window_bytes = report.get("window_bytes", _DEFAULT_WINDOW)
     if not 0 < window_bytes < 1 << 31 or window_bytes % _PAGE:
@@ -87,7 +86,6 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "managers": ports.managers,
             "hp_ports": hp_ports,
             "memory_bits": ports.memory_bits,
-            "port_bits": min(ports.memory_bits, board.port_bits),
             "register_base": f"{board.register_base:#x}",
             "register_range": f"{register_range:#x}",
             "allowed_rules": (),
@@ -117,7 +115,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         register_base=board.register_base,
         register_range=register_range,
         clock_hz=clock_hz,
-        memory_bits=min(ports.memory_bits, board.port_bits),
+        memory_bits=ports.memory_bits,
         hp_ports=hp_ports,
         window_bytes=window_bytes,
     )

@@ -47,7 +47,7 @@ class TextPlan(Options):
     optimizer: str = option("Optimiser of the adapters: sgd, adamw or lion.", "adamw")
     store: str = option("Format of stored adapters and moments: words, int8 or nf4.", "words")
     head: str = option("Format of the head: float16, or nf like the linear layers.", "float16")
-    axi_bits: int | None = option("Bits of the memory port.", usual="the board's")
+    axi_bits: int | None = option("Bits that memory gives in a cycle.", usual="the machine's")
     from_layer: int = option("First layer with adapters, counted from 0.", 0, metavar="K")
     texts: int = option("Texts in memory, at most one a step.", 1)
     steps: int = option("Updates of the job.", 1)

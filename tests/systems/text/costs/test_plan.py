@@ -279,7 +279,7 @@ def test_targets_by_name():
 def test_help_says_every_default(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     said = run("plan", "smollm2-135m", "--help")[1]
-    assert "[default: (q,v, or all of a method)]" in said and "[default: (the board's)]" in said
+    assert "[default: (q,v, or all of a method)]" in said and "[default: (the machine's)]" in said
 
 
 @pytest.mark.parametrize(

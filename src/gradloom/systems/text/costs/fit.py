@@ -85,9 +85,9 @@ def planned(
 
     The plan is :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`.
 
-    ``config``: of the machine; None where no preset has one, and memory alone is checked. ``laid_out``: bytes by class
-    of a fine-tune by QLoRA that the machine runs, as its job of ``texts`` is laid out; without it, and of what it does
-    not run, they are counted by shapes.
+    ``port_bits``: of a beat; None: what the machine has. ``config``: of the machine; None where no preset has one, and
+    memory alone is checked. ``laid_out``: bytes by class of a fine-tune by QLoRA that the machine runs, as its job of
+    ``texts`` is laid out; without it, and of what it does not run, they are counted by shapes.
 
     Returns
     -------
@@ -97,6 +97,9 @@ def planned(
     """
     if port_bits is not None:
         checked_port(port_bits)
+    elif config is not None:
+        # Of all ports of the machine.
+        port_bits = config.data_bits
     found = _failed(request, config, method)
     held = None
     if laid_out is not None and config is not None and not found and method == "qlora" and _read(request):
