@@ -107,7 +107,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         if "not installed" in str(error):
             raise NoProjectError(f"board={board.name}: no board project: {error}") from None
         raise
-    # With seed 1 the conflicts of the first routing grew: docs/guides/boards/ulx3s.md.
+    # With seed 1 the conflicts of the first routing grew.
     settings = {"device": "85k", "package": "CABGA381", "speed": 6, "mhz": config.clock_mhz, "seed": 2}
     return {
         **{f"board/{name}": text for name, text in files.items()},
