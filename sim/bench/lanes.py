@@ -4,11 +4,9 @@ A lane is an iterator: it goes on by a cycle each time, and ends when all that i
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from amaranth.hdl import Value
 
 from gradloom.program.assembler import pack
 from gradloom.rtl.shell.engines import EngineSpec
@@ -27,7 +25,7 @@ class BenchState:
     ``now``: the signals that were sampled in the cycle that has ended; ``moved``: the last cycle in which one
     moved something. ``under_way``: of each command when it was taken, and its phase; ``asked``: phases of commands that
     are offered.
-    ``call``: a step that runs alone; ``rings``: how often who runs it was woken.
+    ``call``: a step that runs alone.
     """
 
     ctx: Any = None
@@ -39,7 +37,6 @@ class BenchState:
     failed: bool = False
     over: bool = False
     call: Process | None = None
-    rings: int = 0
     result: BenchedRun = field(default_factory=BenchedRun)
 
 
@@ -48,10 +45,6 @@ class BenchLanes:
 
     def __init__(self, ports: BenchPorts, harness: BenchHarness, spec: EngineSpec | None, state: BenchState) -> None:
         self.ports, self.harness, self.spec, self.state = ports, harness, spec, state
-        # A beat's fields are put together here: Amaranth takes as long for a structure as for a cycle.
-        self.beat = None if harness.beat is None else Value.cast(harness.beat)
-        fields = () if harness.beat is None else harness.beat.shape()
-        self.fields = {name: (field.offset, (1 << field.width) - 1) for name, field in fields}
 
     def of(self, part: Sequence[Step], gates: Gates) -> dict[str, Iterator[bool]]:
         """Parallel parts of a run: commands, LOAD, STORE and plain streams.
@@ -97,14 +90,16 @@ class BenchLanes:
             for index, data in enumerate(load.beats):
                 while not gates.open(f"load {load.port}", index, len(load.beats), self.state.cycle):
                     yield True
-                beat = {
-                    "data": data,
-                    "first": index == 0,
-                    "last": index == len(load.beats) - 1,
-                    "arg": load.arg,
-                    "index": index,
-                }
-                self.state.ctx.set(self.beat, self._packed(beat))
+                self.state.ctx.set(
+                    self.harness.beat,
+                    {
+                        "data": data,
+                        "first": index == 0,
+                        "last": index == len(load.beats) - 1,
+                        "arg": load.arg,
+                        "index": index,
+                    },
+                )
                 self.state.ctx.set(port.beats.valid, 1)
                 yield True
                 while not self.state.now["load", load.port, "ready"]:
@@ -114,10 +109,6 @@ class BenchLanes:
                     yield from self._refuse(load.port, index)
                 times.append(self.state.cycle - 1)
                 self.state.moved = self.state.cycle
-
-    def _packed(self, beat: Mapping[str, int]) -> int:
-        """The word of a beat, which has all fields."""
-        return sum((int(beat[name]) & ones) << offset for name, (offset, ones) in self.fields.items())
 
     def _refuse(self, port: str, beat: int | None) -> Iterator[bool]:
         self.state.result.refused.append((self.state.cycle - 1, port, beat))

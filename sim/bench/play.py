@@ -52,18 +52,13 @@ class BenchPlay:
     async def serve(self, ctx: Any) -> None:
         """Runs steps that are functions.
 
-        Keeps the simulation alive until the run is over. It sleeps until :meth:`play` rings.
+        Keeps the simulation alive until the run is over.
         """
         while not self.state.over:
-            await ctx.changed(self.harness.bell)
             if self.state.call is not None:
                 await self.state.call(ctx)
                 self.state.call = None
-
-    def _ring(self) -> None:
-        """Wakes :meth:`serve` in this cycle."""
-        self.state.rings += 1
-        self.state.ctx.set(self.harness.bell, self.state.rings & 1)
+            await ctx.tick()
 
     async def play(self, ctx: Any) -> None:
         """Samples signals and goes on by a step, cycle by cycle."""
@@ -79,7 +74,6 @@ class BenchPlay:
                 next(lives)
             except StopIteration:
                 self.state.over = True
-                self._ring()
                 return
 
     def _record(self) -> None:
@@ -111,7 +105,6 @@ class BenchPlay:
         for number, part in enumerate(self.parts):
             if callable(part[0]):
                 self.state.call = part[0]
-                self._ring()
                 while self.state.call is not None:
                     yield
                 self.state.moved = self.state.cycle

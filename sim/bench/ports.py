@@ -99,7 +99,6 @@ class BenchHarness(Elaboratable):
     """A component with a reset of its own.
 
     As in a machine, load ports share a payload and store ports a request, and ``records`` makes those of ``results``.
-    ``abort`` resets the component; ``bell``, which is no part of it, is for processes of a bench.
     """
 
     def __init__(self, component: wiring.Component, ports: BenchPorts) -> None:
@@ -107,7 +106,6 @@ class BenchHarness(Elaboratable):
         self.loads, self.stores = list(ports.loads.values()), list(ports.stores.values())
         self.results, self.records = ports.results, ports.records
         self.abort = Signal()
-        self.bell = Signal()
         self.beat = Signal(self.loads[0].beats.p.shape()) if self.loads else None
         self.request = Signal(PortRequest)
 

@@ -41,18 +41,12 @@ class _Edge:
 
 
 class _SignalState(_PySignalState):
-    """``readers``: functions to run when the signal has changed; ``clocked``: those due at an edge, of each edge.
+    """``readers``: functions to run when the signal has changed; ``clocked``: those due at an edge, of each edge."""
 
-    ``ones``: the signal with all bits set; ``negative``: the sign bit of a signal with sign, else 0.
-    """
-
-    __slots__ = ("readers", "clocked", "ones", "negative")
+    __slots__ = ("readers", "clocked")
 
     def __init__(self, signal: Any, pending: Any) -> None:
         super().__init__(signal, pending)
-        width = len(signal)
-        self.ones = (1 << width) - 1
-        self.negative = 1 << (width - 1) if width and signal.shape().signed else 0
         self.readers: list[Callable[[], None]] = []
         self.clocked: list[tuple[set[Callable[[], None]], list[Callable[[], None]]]] = []
 
@@ -98,18 +92,18 @@ class _State(_PyEngineState):
         return self.memories[memory]
 
     def commit(self, changed=None):
-        if self.written:
-            for memory in self.written:
-                memory.commit()
-            self.written.clear()
+        converged = True
+        for memory in self.written:
+            converged &= not memory.commit()
+        self.written.clear()
         for state in self.pending:
             before, after = state.curr, state.next
             if before != after:
+                converged = False
                 if state.wakers:
                     _run_wakers(state.wakers, before, after)
                 state.curr = after
-                if state.readers:
-                    self.ready.update(state.readers)
+                self.ready.update(state.readers)
                 for due, runs in state.clocked:
                     due.update(runs)
         self.pending.clear()
@@ -119,6 +113,7 @@ class _State(_PyEngineState):
             self.ready.update(edge.due)
             edge.due.clear()
         self.edges.clear()
+        return converged
 
 
 def _ready(runs: set[Callable[[], None]], run: Callable[[], None]) -> bool:
@@ -217,44 +212,25 @@ class QuickEngine(PySimEngine):
             return self._state.slots[self._state.get_signal(value)].curr
         return eval_value(self._state, value)
 
-    def set_value(self, expr, value):
-        of = Value.cast(expr)
-        if type(of) is not Signal or (state := self._state.slots[self._state.get_signal(of)]).is_comb:
-            super().set_value(expr, value)
-            return
-        value &= state.ones
-        if value & state.negative:
-            value -= state.ones + 1
-        if state.next != value:
-            state.next = value
-            state.pending.add(state)
-
     def step_design(self):
-        """Delta cycles, until nothing is left to run: values that wake nothing need no further one."""
-        state, ready, active, processes = self._state, self._state.ready, self._active_triggers, self._processes
-        while True:
-            if active:
-                for trigger in active:
-                    trigger.run()
-                active.clear()
+        state, ready = self._state, self._state.ready
+        converged = False
+        while not converged:
+            for trigger in self._active_triggers:
+                trigger.run()
+            self._active_triggers.clear()
             if ready:
                 runs = list(ready)
                 ready.clear()
                 for run in runs:
                     run()
-            for process in processes:
+            for process in self._processes:
                 if process.runnable:
                     process.runnable = False
                     process.run()
                     assert type(process) is not AsyncProcess or isinstance(process.waits_on, _PyTriggerState | None)
-            state.commit()
+            converged = state.commit()
             self._delta_cycles += 1
-            if not (ready or active):
-                for process in processes:
-                    if process.runnable:
-                        break
-                else:
-                    return
 
     def write_vcd(self, **_: Any) -> NoReturn:
         raise NotImplementedError("QuickEngine writes no waveforms; leave out engine=")
