@@ -93,7 +93,8 @@ def test_carries_and_memories_stay_and_have_their_slices_alone(netlist, kind):
     move_tables(path, 200)
     assert sites(path)["t"] == "X80/Y60/SLICEA.K0"
     near = {"b": register("X10/Y10/SLICEA.FF1", (4,), 5)}
-    path = netlist(**FAR | near, **held)
+    way = {f"w{x}": register(f"X{x}/Y{y}/SLICED.FF1", (), 900 + x) for x, y in ((45, 35), (28, 22), (19, 16), (14, 13))}
+    path = netlist(**FAR | near, **held, **way)
     assert move_tables(path, 200) > 0
     assert not {name for name, site in sites(path).items() if "X10/Y10/SLICEB" in site} - {"m0"}
 

@@ -275,8 +275,8 @@ def test_a_bitstream_runs_at_the_clock_that_is_reached(design, run, monkeypatch,
     def synthesised(where, sources, top="gradloom_ulx3s"):
         assert any(source == "../synth/gradloom_pe_both0.v" for source in sources) and "top.v" in sources
         assert all((where / source).is_file() for source in sources)
-        wires = {"connections": {}, "attributes": {}}
-        cells = {"t": {"type": "TRELLIS_COMB", "parameters": {}} | wires, "m": {"type": "MULT18X18D"} | wires}
+        bare = {"connections": {}, "port_directions": {}, "attributes": {}, "parameters": {}}
+        cells = {"t": {"type": "TRELLIS_COMB"} | bare, "m": {"type": "MULT18X18D"} | bare}
         (where / "build" / "netlist.json").write_text(json.dumps({"modules": {top: {"cells": cells}}}))
 
     asked, packed = [], []
