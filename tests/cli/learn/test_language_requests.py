@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -189,13 +188,13 @@ def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):
 
 def test_a_card_has_as_many_steps_as_the_firmware_has_room_for():
     from gradloom.firmware.chip.soc import MAX_PROGRAMS, MAX_STEP_PROGRAMS
+    from gradloom.firmware.chip.soc_image import source
     from gradloom.firmware.chip.steps import MAX_PROGRAMS as OF_A_TABLE
     from gradloom.firmware.chip.steps import MAX_STEPS
     from gradloom.systems.text.workload import QLoraOptions
 
-    folder = files("gradloom.firmware")
     main, steps, header = (
-        (folder / name).read_text(encoding="utf-8") for name in ("soc_job.h", "gradloom_steps.c", "gradloom_steps.h")
+        source(name).read_text(encoding="utf-8") for name in ("soc_job.h", "gradloom_steps.c", "gradloom_steps.h")
     )
     bounds = QLoraOptions.known()["steps"].bounds
     assert bounds.high == MAX_STEPS and f"#define MAX_STEPS {MAX_STEPS}u\n" in steps
