@@ -4,11 +4,11 @@ import ctypes
 import functools
 import subprocess
 from dataclasses import replace
-from importlib.resources import files
 
 import pytest
 from amaranth.lib.data import StructLayout
 
+from gradloom.firmware.chip.soc_image import includes, source
 from gradloom.firmware.device.machine import parse_table
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -53,9 +53,7 @@ def test_the_shell_runs_any_number_of_engines(count, law, law_holds):
 def library(tmp_path_factory):
     """The C driver."""
     target = tmp_path_factory.mktemp("driver") / "libgradloom.so"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-o", str(target), str(files("gradloom.firmware") / "gradloom.c")], check=True
-    )
+    subprocess.run(["gcc", "-shared", "-fPIC", *includes(), "-o", str(target), str(source("gradloom.c"))], check=True)
     return ctypes.CDLL(str(target))
 
 
