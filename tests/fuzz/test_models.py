@@ -71,7 +71,7 @@ CHANGES = [
     ("num_local_experts", {"num_local_experts": 4}),
     ("quantization_config", {"quantization_config": {"quant_method": "gptq"}}),
     ("architectures", {"architectures": ["LlamaForSequenceClassification"]}),
-    ("model_type", {"model_type": "gemma2"}),
+    ("model_type", {"model_type": "cohere2"}),
     ('tie_word_embeddings="False"', {"tie_word_embeddings": "False"}),
     ("auto_map", {"auto_map": {"AutoModel": "own.Model"}}),
     ("per_layer_config", {"per_layer_config": {"0": {"head_dim": 8}}}),
