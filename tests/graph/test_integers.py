@@ -34,9 +34,9 @@ def test_a_power_of_two_a_column_of_weights_halves_the_error():
 
 def test_codes_of_sixteen_bits_are_nearly_float():
     network, x = load_network(GOLDEN / "mlperf_ad01.onnx"), np.load(GOLDEN / "mlperf_ad01.npz")["x"]
-    wide = frozenset(each.layer for each in network.operations if isinstance(each, Linear))
+    precise = {each.layer: 2 for each in network.operations if isinstance(each, Linear)}
     (want,) = FloatReading(network).run(x)
-    assert away(IntegerReading(network, wide=wide).run(x)[0], want) < 2e-3
+    assert away(IntegerReading(network, precise=precise).run(x)[0], want) < 2e-3
 
 
 def test_every_tensor_is_codes_of_its_tiles():

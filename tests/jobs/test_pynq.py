@@ -144,7 +144,7 @@ def test_the_notebook_passes_jupyters_schema():
 
 def test_the_driver_is_bound_to_the_core_of_the_component():
     ports = [{"name": "clk", "direction": "input", "width": 1}]
-    top = TopPorts("mine", "clk", "rst", True, "irq", 128, 40, 12)
+    top = TopPorts("mine", "clk", "rst", True, "irq", ("m_axi",), 128, 40, 12)
     part = Part(ports=ports, top=top, family="xcup", synthesis=["rtl/a.v"], simulation=["rtl/a.v"])
     root = ElementTree.fromstring(component(part, EDITIONS["1685-2009"]))
     space = "{" + EDITIONS["1685-2009"].namespace + "}"

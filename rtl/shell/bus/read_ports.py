@@ -154,7 +154,6 @@ class ReadPorts(wiring.Component):
             port.arsize.eq(exact_log2(self.port_bits // 8)),
             port.arburst.eq(Burst.INCR),
             port.rready.eq(1),
-            # mutant late-answers: come.eq(port.rvalid),
             come.eq(port.rvalid & flying.any()),
             buffer.w_en.eq(come & whole),
         ]

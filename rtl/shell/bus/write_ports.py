@@ -61,7 +61,6 @@ class WritePorts(wiring.Component):
             m.d.comb += [
                 asked.eq(asks & (to == n)),
                 answered.eq(answers & (order.r_data == n)),
-                # mutant late-answers: come.eq(port.bvalid),
                 come.eq(port.bvalid & flying.any()),
                 port.awvalid.eq(wide.awvalid & (to == n) & ~held[-1] & order.w_rdy),
             ]
