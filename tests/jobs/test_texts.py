@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gradloom.firmware.jobs.job import read_plan
 from gradloom.firmware.device.registers import COMMAND_BYTES
+from gradloom.firmware.jobs.job import read_plan
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
 from gradloom.rtl.machines.configs.language import LanguageConfig
