@@ -36,7 +36,7 @@ from ...hierarchy import place
 from ...stream.queue import LongQueue, PlainQueue, stepped
 from .axi import BURST_BEATS, AXI4ReadSignature, Burst
 
-__all__ = ["ReadPorts", "burst_words", "stripe_of"]
+__all__ = ["Ports", "ReadPorts", "burst_words", "stripe_of"]
 
 
 def burst_words(data_bits, port_bits):
@@ -55,7 +55,32 @@ def stripe_of(address, ports, port_bits):
     return address[low : low + exact_log2(ports)]
 
 
-class ReadPorts(wiring.Component):
+class Ports(wiring.Component):
+    """What readers and writers by several ports have: ``wide``, and the ports.
+
+    Attributes
+    ----------
+    bus : type
+        Signature of all of them, of a subclass.
+    words : :class:`int`
+        :func:`burst_words`.
+    """
+
+    def __init__(self, *, ports=2, data_bits=256, port_bits=128, addr_bits=64, id_bits=1, outstanding=16):
+        if ports not in (2, 4):
+            raise ValueError(f"ports is {ports!r}, must be 2 or 4")
+        self.ports, self.data_bits, self.port_bits, self.outstanding = ports, data_bits, port_bits, outstanding
+        self.words = burst_words(data_bits, port_bits)
+        common = {"addr_bits": addr_bits, "id_bits": id_bits}
+        super().__init__(
+            {
+                "wide": In(self.bus(data_bits=data_bits, **common)),
+                **{f"port_{n}": Out(self.bus(data_bits=port_bits, **common)) for n in range(ports)},
+            }
+        )
+
+
+class ReadPorts(Ports):
     """Reads by several ports what is asked for at one.
 
     Bursts at ``wide`` are INCR, of at most :func:`burst_words` beats, and cross no multiple of these: each is one burst
@@ -84,18 +109,7 @@ class ReadPorts(wiring.Component):
     port_0, ... : ``Out(AXI4ReadSignature(port_bits))``
     """
 
-    def __init__(self, *, ports=2, data_bits=256, port_bits=128, addr_bits=64, id_bits=1, outstanding=16):
-        if ports not in (2, 4):
-            raise ValueError(f"ports is {ports!r}, must be 2 or 4")
-        self.ports, self.data_bits, self.port_bits, self.outstanding = ports, data_bits, port_bits, outstanding
-        self.words = burst_words(data_bits, port_bits)
-        bus = {"addr_bits": addr_bits, "id_bits": id_bits}
-        super().__init__(
-            {
-                "wide": In(AXI4ReadSignature(data_bits=data_bits, **bus)),
-                **{f"port_{n}": Out(AXI4ReadSignature(data_bits=port_bits, **bus)) for n in range(ports)},
-            }
-        )
+    bus = AXI4ReadSignature
 
     def elaborate(self, platform):
         m = Module()

@@ -1,18 +1,16 @@
 """Several AXI4 ports that write as one wide one; the design is that of :mod:`.read_ports`."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ...stream.queue import PlainQueue, ShortQueue, stepped
 from .axi import AXI4WriteSignature, Burst
-from .read_ports import burst_words, stripe_of
+from .read_ports import Ports, stripe_of
 
 __all__ = ["WritePorts"]
 
 
-class WritePorts(wiring.Component):
+class WritePorts(Ports):
     """Writes by several ports what is written at one.
 
     Bursts at ``wide`` are as those of :class:`~.read_ports.ReadPorts`, with all bytes; each is one burst of its port.
@@ -33,18 +31,7 @@ class WritePorts(wiring.Component):
     port_0, ... : ``Out(AXI4WriteSignature(port_bits))``
     """
 
-    def __init__(self, *, ports=2, data_bits=256, port_bits=128, addr_bits=64, id_bits=1, outstanding=16):
-        if ports not in (2, 4):
-            raise ValueError(f"ports is {ports!r}, must be 2 or 4")
-        self.ports, self.data_bits, self.port_bits, self.outstanding = ports, data_bits, port_bits, outstanding
-        self.words = burst_words(data_bits, port_bits)
-        bus = {"addr_bits": addr_bits, "id_bits": id_bits}
-        super().__init__(
-            {
-                "wide": In(AXI4WriteSignature(data_bits=data_bits, **bus)),
-                **{f"port_{n}": Out(AXI4WriteSignature(data_bits=port_bits, **bus)) for n in range(ports)},
-            }
-        )
+    bus = AXI4WriteSignature
 
     def elaborate(self, platform):
         m = Module()
