@@ -46,6 +46,11 @@ LONG_HEADS = replace(
 )
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
 CONFIG = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, packing=1, gelu=1)
+#: A short chat template.
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}"
+)
 TARGETS = ("q_proj", "v_proj", "down_proj")
 
 

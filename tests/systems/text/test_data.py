@@ -22,7 +22,7 @@ from gradloom.systems.text.workload import InstantTextOptions, QLoraOptions
 from ...cli.small import MODEL as SMALL
 from ...language import config_of
 from ...models.files.test_tokenizer import CONTROL, own_file
-from .conftest import CONFIG, TOKENS
+from .conftest import CONFIG, TEMPLATE, TOKENS
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: make llm installs it")
@@ -30,10 +30,6 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 QLORA, INSTANT = PRESETS["edge-qlora-genesys2"], PRESETS["instantft-llm-genesys2"]
 MODEL = dataclasses.replace(SMALL, vocab=448, context=64)
-TEMPLATE = (
-    "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}a:{% endif %}"
-)
 
 
 @pytest.fixture

@@ -11,13 +11,18 @@ from gradloom.cli.models.merge import merge
 from gradloom.models.adapters.language.merged import Merged, write_folder
 from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.language import Scaling
+from gradloom.preset import PRESETS
 from gradloom.systems.driver import finetune
 from gradloom.systems.text.small import SMALL, random_tensors
 from gradloom.systems.text.workload import QLoraOptions
 
 from ...deep import deep
 from ...models.files.test_tokenizer import CONTROL, own_file
-from .test_data import QLORA, TEMPLATE
+from .conftest import TEMPLATE
+
+for package in ("tokenizers", "jinja2"):
+    pytest.importorskip(package, reason=f"{package} is not installed: make llm installs it")
+QLORA = PRESETS["edge-qlora-genesys2"]
 
 BASE = dataclasses.replace(SMALL, vocab=448, context=64)
 GEMMA = {"norms": "both", "head_norms": True, "gate": "gelu_tanh", "local": (0,), "local_theta": 30.0, "score": 0.125}
