@@ -18,7 +18,7 @@ from gradloom.systems.images.integers import fill_cache
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.sequences.adapted import infer_adapted
 from gradloom.systems.sequences.requests import SequenceAnswers
-from gradloom.systems.sequences.taps import tap_sums, tap_words
+from gradloom.systems.sequences.taps import start_of, tap_sums, tap_words
 from gradloom.systems.sequences.task import SHIFTS, real_taps
 
 from ...models.recurrent.models import AUTHORS, BREVITAS
@@ -49,6 +49,21 @@ def test_sums_are_those_of_the_codes_one_by_one(ran):
         squashed = quantise.codes(np.tanh(trace.state.c[sample] * NETWORK.cell.state.scale))
         want = [*trace.h[sample, -1], *squashed, *hidden, *quarters]
         np.testing.assert_array_equal(sums[sample], want)
+
+
+@pytest.mark.parametrize("parallel", [2, 4, 8])
+def test_every_design_starts_with_the_same_adapters(ran, parallel):
+    """With ``parallel=4`` or 8 each quarter's six sums are followed by two zeros."""
+
+    def made(parallel):
+        taps = TapSums(parts=parts_of(NETWORK, parallel), shifts=SHIFTS)
+        words = tap_words(taps, tap_sums(NETWORK, ran[1], parallel))[0].reshape(len(ran[0]), -1)
+        ((a, b),) = start_of(NETWORK, taps, 3, 7, parallel)
+        assert b.shape == (7, 3) and not b.any()
+        return words @ a.T
+
+    np.testing.assert_allclose(made(parallel), made(1), rtol=1e-12)
+    assert np.abs(made(1)).min() > 0
 
 
 def test_words_are_sums_shifted_and_clipped_and_counted():

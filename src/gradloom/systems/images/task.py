@@ -218,7 +218,7 @@ class ImageTask(Task):
         self.settings, self.network, self.dataset = settings, network, dataset
         assert options.rank is not None
         self.rank = options.rank
-        self.start = initial_adapters(network.taps, network.classes, self.rank, settings.seed)
+        self.start = self.initial()
         learnt, judged = (set(labels.tolist()) for labels in (dataset.y_train, dataset.y_test))
         #: Classes that one part of the data lacks.
         self.lacking = {"classes_not_learnt": sorted(judged - learnt), "classes_not_judged": sorted(learnt - judged)}
@@ -232,6 +232,10 @@ class ImageTask(Task):
         self.lowered = lower(network, job.config, self.rank, wide=options.cache == "int8")
         # Those to judge by are refused before the long part, too.
         self.planned()
+
+    def initial(self) -> Adapters:
+        """The adapters' first values."""
+        return initial_adapters(self.network.taps, self.network.classes, self.rank, self.settings.seed)
 
     def planned(self) -> None:
         """Plans the machine's program."""

@@ -22,13 +22,12 @@ from gradloom.sim.time.forecast import forecast
 from ..images.integers import compared_words, fill_cache, fine_tune, logits, mean_losses, records
 from ..images.program.lowering import lower
 from ..images.program.program import Settings, image_words, plan_finetune
-from ..images.program.schedule import initial_adapters
 from ..images.simulated import run_plan
 from .answer import check_fits
 from .program.image import CellImage
 from .program.program import CellSetup
 from .program.taps import TapProgram, TapWriter
-from .taps import tap_sums, tap_words
+from .taps import start_of, tap_sums, tap_words
 from .task import check_steps, steps_behind
 from .workload import SequenceWorkload
 
@@ -115,7 +114,7 @@ class Live:
         self.steps, self.hop, self.workload = steps, hop, workload
         self.dense = tap_network(network, taps, steps_behind(network, silence))
         self.lowered = lower(self.dense, config, workload.rank)
-        pairs = initial_adapters(self.dense.taps, self.dense.classes, workload.rank, 0)
+        pairs = start_of(network, taps, workload.rank, 0, config.parallel)
         self.adapters = [(PARAMETER.encode(a), PARAMETER.encode(b)) for a, b in pairs]
         self.image = CellImage(network, config)
         source = reference.run(network, network.codes(silence)).source

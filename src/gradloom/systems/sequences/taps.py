@@ -1,16 +1,28 @@
 """Bit-exact taps of a recurrent network: sums of its codes, shifted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from gradloom.models.recurrent.network import RecurrentNetwork
-from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapPart, TapSums, own_samples, parts_of
+from gradloom.models.recurrent.taps import (
+    PARTS,
+    QUARTERS,
+    TapPart,
+    TapSums,
+    check_head,
+    own_samples,
+    parts_of,
+    tap_channels,
+)
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.sim.reference.cell import Trace
 
-__all__ = ["Segment", "filled", "input_sums", "segments_of", "tap_sums", "tap_words"]
+from ..images.program.schedule import initial_adapters
+
+__all__ = ["Segment", "filled", "input_sums", "segments_of", "start_of", "tap_sums", "tap_words"]
 
 
 def tap_sums(network: RecurrentNetwork, trace: Trace, parallel: int = 1) -> np.ndarray:
@@ -89,6 +101,36 @@ def segments_of(network: RecurrentNetwork, parallel: int, shifts: tuple[int, ...
             found[-1].append(Segment(first=at, beats=beats, last=last, shifts=by_field))
             at += beats
     return found
+
+
+def start_of(
+    network: RecurrentNetwork, taps: TapSums, rank: int, seed: int, parallel: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Initial ``(A [rank, elements], B [classes, rank])``, float64.
+
+    They are those of :func:`~..images.program.schedule.initial_adapters` for a design with ``parallel=1``, so that
+    every design learns the same. A is 0 where taps are filled with zeros.
+    """
+    drawn = replace(taps, parts=parts_of(network, 1))
+    ((a, b),) = initial_adapters([prod(drawn.shape)], len(check_head(network).bias), rank, seed)
+    placed = np.zeros((rank, prod(taps.shape)))
+    placed[:, _own(network, parallel)] = a[:, _own(network, 1)]
+    return [(placed, b)]
+
+
+def _own(network: RecurrentNetwork, parallel: int) -> np.ndarray:
+    """Places of the elements that are no filling, in the same order for each ``parallel``."""
+    channels, found, at = tap_channels(network), [], 0
+    for part in parts_of(network, parallel):
+        cell = network.layers[part.layer][part.way]
+        assert cell is not None
+        own = np.arange(cell.units)
+        if part.kind == "input":
+            wide = -(-channels // parallel) * parallel
+            own = (np.arange(QUARTERS)[:, None] * wide + np.arange(channels)).ravel()
+        found.append(at + own)
+        at += part.size
+    return np.concatenate(found)
 
 
 def tap_words(taps: TapSums, sums: np.ndarray) -> tuple[np.ndarray, int]:

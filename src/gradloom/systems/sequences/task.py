@@ -35,7 +35,7 @@ from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.images.mathematics import FloatCache, cached_value
 from gradloom.systems.images.program.program import Settings
-from gradloom.systems.images.task import ImageTask
+from gradloom.systems.images.task import Adapters, ImageTask
 from gradloom.systems.job import Job
 from gradloom.systems.task import Outcome
 from gradloom.workload import Progress
@@ -43,7 +43,7 @@ from gradloom.workload import Progress
 from .answer import check_fits, real_front, real_layers, sequences_of
 from .program.image import CellImage
 from .program.taps import TapWriter
-from .taps import filled, input_sums, tap_sums, tap_words
+from .taps import filled, input_sums, start_of, tap_sums, tap_words
 from .workload import RecordedOptions, SequenceOptions, SequenceWorkload
 
 __all__ = ["SHIFTS", "SequenceTask", "Tapped", "check_steps", "prepare", "real_taps", "steps_behind", "tapped"]
@@ -227,6 +227,11 @@ class SequenceTask(ImageTask):
             image = CellImage(ready.recurrent, job.config)
             self.ahead = TapWriter(image, job.config, image.windows(ready.source), ready.taps.shifts)
         super().__init__(job, options, ready.network, ready.data, settings)
+
+    def initial(self) -> Adapters:
+        """See :class:`~..images.task.ImageTask`."""
+        ready = self.ready
+        return start_of(ready.recurrent, ready.taps, self.rank, self.settings.seed, self.job.config.parallel)
 
     def activations(self) -> tuple[np.ndarray, np.ndarray]:
         """See :class:`~..images.task.ImageTask`."""
