@@ -34,8 +34,10 @@ install() { if $(BIN)/python -m uv --version >/dev/null 2>&1; \
 	    else $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; fi; }; install
 endef
 
-.PHONY: setup llm firmware proofs mutants ecp5 cluster integrate test lint types unit docs coverage demo evidence lock clean \
-    $(EVIDENCE:%=evidence-%)
+RELEASED := digits-ulx3s lstm-ulx3s
+
+.PHONY: setup llm firmware proofs mutants ecp5 cluster integrate test lint types unit docs coverage release demo evidence lock clean \
+    $(EVIDENCE:%=evidence-%) $(RELEASED:%=release-%)
 
 setup: $(READY)
 
@@ -71,6 +73,16 @@ firmware: $(FIRMWARE_READY)
 $(FIRMWARE_READY): $(READY)
 	@$(INSTALL) -c requirements.lock -e '.[dev,firmware]'
 	@touch $@
+
+# Bitstreams for a release's page, with their reports and sums. Each is placed and routed, for about an hour.
+release: $(ECP5_READY) $(RELEASED:%=release-%)
+	cd build/release && sha256sum *.bit *.json > SHA256SUMS
+
+$(RELEASED:%=release-%): release-%: $(ECP5_READY)
+	$(BIN)/gradloom generate $* -o build/release/$*
+	time $(BIN)/gradloom build ulx3s build/release/$*
+	cp build/release/$*/board/gradloom.bit build/release/$*.bit
+	cp build/release/$*/report.json build/release/$*.json
 
 # Every proof, and for the rules a unit broken on purpose that the proof finds out.
 proofs: $(PROOFS_READY)
