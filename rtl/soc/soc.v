@@ -151,7 +151,8 @@ module gradloom_soc #(
 
     // With FAST a read begins with the processor's own address.
     wire [RAM_BITS-1:0] ram_read = FAST != 0 ? c_araddr[RAM_BITS+1:2] : address[RAM_BITS+1:2];
-    wire [3:0] ram_write = state == HERE && in_ram && writes ? strobe : 4'd0;
+    // What is written in the cycle HERE is known before: the blocks of the RAM lie far apart.
+    reg [3:0] ram_write;
     integer lane;
     always @(posedge clk) begin
         for (lane = 0; lane < 4; lane = lane + 1)
@@ -275,6 +276,7 @@ module gradloom_soc #(
     wire [31:0] arrived = in_memory ? m_axi_mem_rdata : m_axi_reg_rdata;
 
     always @(posedge clk) begin
+        ram_write <= takes_write && !halt && c_awaddr[31:RAM_BITS+2] == 0 ? c_wstrb : 4'd0;
         case (state)
             IDLE: if (takes_write || takes_read) begin
                 writes <= takes_write;
