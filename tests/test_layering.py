@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 #: Folders that the package has by links; the product itself stands in the package.
 LINKED = ("rtl", "boards", "sim", "firmware")
@@ -228,6 +230,24 @@ def test_a_fine_tune_loads_its_own_system_and_engines(tmp_path):
     others = {name for name in loaded if name.startswith("systems.") and name.split(".")[1] in SYSTEMS[1:]}
     assert others == {f"systems.{system}{part}" for system in SYSTEMS[1:] for part in ("", ".workload")}
     assert len(loaded) <= 110
+
+
+_LISTED = """
+import contextlib, io, sys
+from gradloom.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
+    main(sys.argv[1:])
+print("edge-qlora" in said.getvalue() or "Usage" in said.getvalue(), *sys.modules)
+"""
+
+
+@pytest.mark.parametrize("words", ["--help", "list presets"])
+def test_help_and_presets_load_neither_amaranth_nor_numpy(words):
+    """Configurations take sizes from modules that import neither: half the time of a start was theirs."""
+    done = subprocess.run([sys.executable, "-c", _LISTED, *words.split()], capture_output=True, text=True, check=True)
+    shown, *loaded = done.stdout.split()
+    assert shown == "True" and "gradloom.cli.main" in loaded
+    assert {name.split(".")[0] for name in loaded}.isdisjoint(("amaranth", "numpy"))
 
 
 def test_units_do_not_know_the_top():

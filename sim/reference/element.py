@@ -12,21 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradloom.rtl.formats.tiles.codes import EDGE, WIDE, ZERO
-from gradloom.rtl.formats.tiles.element import (
-    ARGUMENT,
-    BASE,
-    EXPONENT_LIMIT,
-    FACTOR_FRAC,
-    FIXED_TABLES,
-    INDEX,
-    LIFT,
-    SLOPE,
-    TABLES,
-    ElementOpcode,
-    ElementOperands,
-)
+from gradloom.rtl.formats.tiles.element import EXPONENT_LIMIT, FACTOR_FRAC, LIFT, ElementOpcode, ElementOperands
 from gradloom.rtl.formats.tiles.functions import FIXED, Curve, Mirror, Times
 from gradloom.rtl.formats.tiles.records import BEAT
+from gradloom.rtl.formats.tiles.tables import ARGUMENT, BASE, FIXED_TABLES, INDEX, SLOPE, TABLES
 from gradloom.rtl.formats.weights.linear import half_up
 
 from .tiles.ports import ResultSlots, TileSlots

@@ -4,19 +4,9 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 
 from ...formats.tiles.codes import EDGE, WIDE, ZERO
-from ...formats.tiles.element import (
-    ARGUMENT,
-    BASE,
-    FACTOR_FRAC,
-    FIXED_TABLES,
-    INDEX,
-    LIFT,
-    SLOPE,
-    TABLES,
-    ElementOpcode,
-    ElementOperands,
-)
+from ...formats.tiles.element import FACTOR_FRAC, LIFT, ElementOpcode, ElementOperands
 from ...formats.tiles.functions import FIXED, Times, packed_pieces
+from ...formats.tiles.tables import ARGUMENT, BASE, FIXED_TABLES, INDEX, SLOPE, TABLES
 from ...hierarchy import place
 from ...stream.delay import delay, registered
 from ...stream.queue import ShortQueue

@@ -8,8 +8,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.tiles.codes import WIDE, WORD
-from ...formats.tiles.element import ARGUMENT, BASE, CONSTANT, FACTOR_FRAC, INDEX, LIFT, SLOPE
+from ...formats.tiles.element import CONSTANT, FACTOR_FRAC, LIFT
 from ...formats.tiles.functions import Mirror
+from ...formats.tiles.tables import ARGUMENT, BASE, INDEX, SLOPE
 from ...stream.delay import delay, registered
 from .latencies import LANE
 
@@ -75,8 +76,8 @@ class ElementLane(wiring.Component):
                 "piece": Out(INDEX),
                 "behind": Out(1),
                 "mirror": In(2),
-                "base": In(BASE),
-                "slope": In(SLOPE),
+                "base": In(BASE.shape),
+                "slope": In(SLOPE.shape),
                 "constant": In(1),
                 "mantissa": In(CONSTANT),
                 "mask": In(1),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...formats.tiles.element import BASE, INDEX, SLOPE, TABLES
+from ...formats.tiles.tables import BASE, INDEX, SLOPE, TABLES
 from ...shell.parameters import Parameters, Resources, parameter
 
 __all__ = ["ElementParameters"]

@@ -7,21 +7,7 @@ from amaranth.lib import data
 
 from ..vector import FACTOR_FRAC
 
-__all__ = [
-    "ARGUMENT",
-    "BASE",
-    "CONSTANT",
-    "EXPONENT_LIMIT",
-    "FACTOR_FRAC",
-    "FIXED_TABLES",
-    "INDEX",
-    "LIFT",
-    "RANGE",
-    "SLOPE",
-    "TABLES",
-    "ElementOpcode",
-    "ElementOperands",
-]
+__all__ = ["CONSTANT", "EXPONENT_LIMIT", "FACTOR_FRAC", "LIFT", "RANGE", "ElementOpcode", "ElementOperands"]
 
 
 class ElementOpcode(IntEnum):
@@ -85,9 +71,3 @@ LIFT = 8
 CONSTANT = 17
 #: Exponents that a command brings are at least ``-EXPONENT_LIMIT`` and below it.
 EXPONENT_LIMIT = 1 << 9
-#: Tables that a FUNCTION may name; the first are fixed, see :data:`.functions.FIXED`, and TABLE writes the others.
-TABLES, FIXED_TABLES = 12, 4
-#: A table has ``2**INDEX`` pieces; its argument is ``ARGUMENT`` bits of ``|x| / 2**range``.
-INDEX, ARGUMENT = 9, 20
-#: A piece is a word of 32 bits: a base and above it the rise over the piece, both with 16 fraction bits.
-BASE, SLOPE = signed(18), signed(12)

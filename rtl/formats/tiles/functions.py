@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ..interpolation import Interpolation
 from ..vector import SIGMOID, SILU_SLOPE
-from .element import BASE, FACTOR_FRAC, INDEX, RANGE, SLOPE
+from .element import FACTOR_FRAC, RANGE
+from .tables import BASE, INDEX, SLOPE
 
 __all__ = [
     "ENTROPY",

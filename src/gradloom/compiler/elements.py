@@ -8,9 +8,10 @@ from gradloom.graph.rewriting.resampling import repeats
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
-from gradloom.rtl.formats.tiles.element import FIXED_TABLES, TABLES, ElementOpcode
+from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.functions import GELU, Curve, Times, packed_pieces
 from gradloom.rtl.formats.tiles.norm import constant
+from gradloom.rtl.formats.tiles.tables import FIXED_TABLES, TABLES
 
 from .base import Base
 from .curves import function_of

@@ -4,7 +4,8 @@ from amaranth.hdl import Mux, Signal, signed
 
 from gradloom.rtl.engines.element.lane import ElementLane
 from gradloom.rtl.formats.tiles.codes import WIDE
-from gradloom.rtl.formats.tiles.element import ARGUMENT, LIFT
+from gradloom.rtl.formats.tiles.element import LIFT
+from gradloom.rtl.formats.tiles.tables import ARGUMENT
 from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["DEEP", "sums"]

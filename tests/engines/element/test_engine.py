@@ -8,10 +8,10 @@ from gradloom.rtl.engines.element.engine import ElementEngine
 from gradloom.rtl.engines.element.lane import ElementLane
 from gradloom.rtl.engines.element.spec import SPEC
 from gradloom.rtl.formats.tiles.codes import WIDE, ZERO
-from gradloom.rtl.formats.tiles.element import FIXED_TABLES, TABLES
 from gradloom.rtl.formats.tiles.element import ElementOpcode as Op
 from gradloom.rtl.formats.tiles.functions import GELU, SILU, Mirror, Times, packed_pieces, selu
 from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.tables import FIXED_TABLES, TABLES
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant

@@ -5,9 +5,9 @@ import pytest
 
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.tiles.codes import NARROW, WIDE
-from gradloom.rtl.formats.tiles.element import FIXED_TABLES
 from gradloom.rtl.formats.tiles.element import ElementOpcode as Op
 from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.tables import FIXED_TABLES
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference.element import ElementModel

@@ -7,9 +7,9 @@ import pytest
 
 from gradloom.rtl.formats.tiles import functions
 from gradloom.rtl.formats.tiles.codes import WIDE, coded
-from gradloom.rtl.formats.tiles.element import INDEX
 from gradloom.rtl.formats.tiles.functions import Chords, Curve, Mirror, Times
 from gradloom.rtl.formats.tiles.norm import FACTOR
+from gradloom.rtl.formats.tiles.tables import INDEX
 from gradloom.sim.reference.tiles import vector
 
 _ERF = np.vectorize(math.erf)
