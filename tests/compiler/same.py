@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradloom.compiler.base import Rule
+from gradloom.compiler.commands.base import Rule
 from gradloom.compiler.integers.descent import IntegerDescent, fraction_of
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import lower

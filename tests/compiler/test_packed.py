@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from gradloom.compiler.base import Kept
+from gradloom.compiler.commands.base import Kept
 from gradloom.compiler.lowering import lower
-from gradloom.compiler.matrices import blocks
-from gradloom.compiler.packed import packed_codes, parts_of, place
+from gradloom.compiler.weights.matrices import blocks
+from gradloom.compiler.weights.packed import packed_codes, parts_of, place
 from gradloom.graph.operations import Linear
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import NARROW, coded

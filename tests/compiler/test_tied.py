@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.compiler.commands.tied import fits
 from gradloom.compiler.integers.held import Counts, Held
 from gradloom.compiler.integers.reading import IntegerNetwork
-from gradloom.compiler.matrices import matrices, stacked
 from gradloom.compiler.passes.arranging import arranged
 from gradloom.compiler.passes.folding import _Folded, _passes, folded
-from gradloom.compiler.tied import fits
+from gradloom.compiler.weights.matrices import matrices, stacked
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.network import Tie
 from gradloom.graph.operations import Linear

@@ -26,16 +26,16 @@ from gradloom.rtl.formats.tiles.records import TileArgument
 from gradloom.rtl.shell.engines import STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
-from .base import Beside, Learner, Rule
-from .convolutions import Convolutions
-from .elements import cut
-from .matrices import pitch
-from .objectives import LOSSES, TARGET, WEIGHT
-from .rows import Rows
+from .commands.base import Beside, Learner, Rule
+from .commands.convolutions import Convolutions
+from .commands.elements import cut
+from .commands.rows import Rows
+from .commands.softmaxes import PART
+from .commands.tied import Tied
+from .commands.updates import Updates, descent
+from .integers.objectives import LOSSES, TARGET, WEIGHT
 from .sets import Sets
-from .softmaxes import PART
-from .tied import Tied
-from .updates import Updates, descent
+from .weights.matrices import pitch
 
 __all__ = ["TileStep", "lower"]
 
@@ -131,7 +131,7 @@ def lower(
         Whose operations the machine has; adapters have the scale 1.
     samples : int
     loss : str, optional
-        One of :data:`.objectives.LOSSES`; without, the program is the forward pass.
+        One of :data:`.integers.objectives.LOSSES`; without, the program is the forward pass.
     rules : mapping, optional
         Of what learns, by weight.
     whole : bool

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from gradloom.compiler.integers.descent import IntegerDescent, rules_of
 from gradloom.compiler.integers.held import Held
 from gradloom.compiler.integers.reading import IntegerNetwork
-from gradloom.compiler.matrices import weights_of
+from gradloom.compiler.weights.matrices import weights_of
 from gradloom.graph.descent import AdamW
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.operations import Convolution, Linear

@@ -10,7 +10,7 @@ from gradloom.rtl.formats.weights.linear import MASTER
 from gradloom.rtl.formats.weights.tiles import fraction_bits
 from gradloom.sim.reference.update import adamw
 
-from ..base import Rule
+from ..commands.base import Rule
 
 __all__ = ["IntegerDescent", "fraction_of", "rules_of"]
 

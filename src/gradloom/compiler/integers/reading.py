@@ -20,14 +20,14 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, TileCoded, code
 from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
-from ..base import is_plain
-from ..between import Between
-from ..convolutions import addresses
-from ..matrices import blocks, matrices, pitch, portions, rest_of, stacked, tiles_of_taps, weights_of
-from ..objectives import falling
-from ..packed import kernel_codes
-from ..tied import chosen_rows, repeated, taken_back
+from ..commands.base import is_plain
+from ..commands.convolutions import addresses
+from ..commands.tied import chosen_rows, repeated, taken_back
+from ..weights.matrices import blocks, matrices, pitch, portions, rest_of, stacked, tiles_of_taps, weights_of
+from ..weights.packed import kernel_codes
+from .between import Between
 from .held import Counts, Held
+from .objectives import falling
 
 __all__ = ["IntegerNetwork"]
 

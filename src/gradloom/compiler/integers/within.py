@@ -10,11 +10,11 @@ from gradloom.sim.reference import element
 from gradloom.sim.reference.tiles.norm import parts, values
 from gradloom.sim.reference.tiles.products import DROP, NEVER
 
-from ..attentions import matmul
-from ..images import Image, Part, mixed, scored, split, turns
-from ..rows import adjoint, order_of_rows, padding, passes, slicing, turning
-from ..shares import Shares
+from ..commands.attentions import matmul
+from ..commands.images import Image, Part, mixed, scored, split, turns
+from ..commands.rows import adjoint, order_of_rows, padding, passes, slicing, turning
 from .held import Counts, Held
+from .shares import Shares
 
 __all__ = ["Within"]
 

@@ -25,10 +25,10 @@ from gradloom.graph.operations import (
 from gradloom.graph.rewriting.editor import Editor
 from gradloom.graph.windows import Windows
 
-from ..base import without_gradient
-from ..expressed import EXPRESSED, label
-from ..moving import moved
-from ..norming import norming, taught
+from ..commands.base import without_gradient
+from .expressed import EXPRESSED, label
+from .moving import moved
+from .norming import norming, taught
 from .selecting import SELECTING
 
 __all__ = ["Arranged", "arranged"]

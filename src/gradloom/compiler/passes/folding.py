@@ -21,8 +21,8 @@ from gradloom.graph.network import Network, Port, Tie
 from gradloom.graph.operations import Activation, Add, Convolution, Larger, Linear, Multiply, Reduce
 from gradloom.rtl.formats.tiles.codes import EDGE
 
-from ..matrices import blocks, matrices, stacked
-from ..tied import fits
+from ..commands.tied import fits
+from ..weights.matrices import blocks, matrices, stacked
 
 __all__ = ["folded"]
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from gradloom.compiler.integers.descent import rules_of
+from gradloom.compiler.integers.objectives import TARGET
 from gradloom.compiler.lowering import TileStep, lower
-from gradloom.compiler.objectives import TARGET
 from gradloom.firmware.jobs.job import Losses
 from gradloom.graph.network import Network
 from gradloom.program.descent import AdamW

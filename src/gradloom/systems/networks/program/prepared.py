@@ -7,15 +7,15 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from gradloom.compiler.base import Rule
-from gradloom.compiler.dividing import Divided, divided
+from gradloom.compiler.commands.base import Rule
 from gradloom.compiler.integers.descent import fraction_of
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import TileStep, lower
-from gradloom.compiler.matrices import rest_of
 from gradloom.compiler.passes.arranging import Arranged, arranged
+from gradloom.compiler.passes.dividing import Divided, divided
 from gradloom.compiler.passes.doubling import doubled
 from gradloom.compiler.passes.folding import folded
+from gradloom.compiler.weights.matrices import rest_of
 from gradloom.graph.methods import METHODS, Learning, instant, lesser_ranks, lora, targets
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear

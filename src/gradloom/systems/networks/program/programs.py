@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradloom.compiler.base import Rule
-from gradloom.compiler.dividing import Divided
+from gradloom.compiler.commands.base import Rule
 from gradloom.compiler.lowering import TileStep, lower
+from gradloom.compiler.passes.dividing import Divided
 from gradloom.compiler.sets import Sets
 from gradloom.program.memory import PAGE, Kind, rounded
 

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gradloom.compiler.integers.objectives import TARGET, WEIGHT, cross_entropy, weights_of_rows
 from gradloom.compiler.integers.reading import IntegerNetwork
-from gradloom.compiler.objectives import TARGET, WEIGHT, cross_entropy, weights_of_rows
 from gradloom.graph.losses import logistic
 from gradloom.program.placed import Program
 from gradloom.program.tiles.layout import Tiles

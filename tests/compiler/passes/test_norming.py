@@ -9,8 +9,8 @@ from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import bias, full
 from gradloom.graph.operations import Linear, Norm
 
-from .nets import headed, tensor
-from .same import ORDERS, steps
+from ..nets import headed, tensor
+from ..same import ORDERS, steps
 from .test_arranging import same
 
 #: Sides and features, and how the norm is.

@@ -1,4 +1,4 @@
-"""Softmaxes in integers, see :mod:`.softmaxes`."""
+"""Softmaxes in integers, see :mod:`..commands.softmaxes`."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.functions import ENTROPY, LOGISTIC, SOFTPLUS
 from gradloom.sim.reference.tiles import vector
 
-from .integers.held import Held
-from .softmaxes import PART, pairs
+from ..commands.softmaxes import PART, pairs
+from .held import Held
 
 __all__ = ["Shares"]
 

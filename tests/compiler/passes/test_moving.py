@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from gradloom.compiler.rows import adjoint, passes
+from gradloom.compiler.commands.rows import adjoint, passes
 from gradloom.graph.operations import Linear, Pad, Rearrange
 
-from .nets import conv, headed, marked, tensor
-from .same import ORDERS, steps
+from ..nets import conv, headed, marked, tensor
+from ..same import ORDERS, steps
 from .test_arranging import same
 
 #: Shape, sizes that it is seen as, their order, and the result's shape.

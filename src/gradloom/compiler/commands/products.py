@@ -7,9 +7,9 @@ from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, REST
 
+from ..weights.matrices import portions
 from .base import Kept
 from .elements import Elements
-from .matrices import portions
 
 __all__ = ["Pair", "Products", "last_of"]
 

@@ -9,7 +9,7 @@ from gradloom.rtl.formats.tiles.codes import WIDE, coded
 from gradloom.rtl.formats.tiles.functions import LOGISTIC
 from gradloom.sim.reference.tiles import vector
 
-from .integers.held import Held
+from .held import Held
 
 __all__ = ["LOSSES", "TARGET", "WEIGHT", "cross_entropy", "falling", "weights_of_rows"]
 

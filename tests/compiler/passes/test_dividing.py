@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gradloom.compiler.dividing import divided
 from gradloom.compiler.integers.reading import IntegerNetwork
+from gradloom.compiler.passes.dividing import divided
 from gradloom.graph.operations import Add, Linear, Multiply, Norm, Parameter, Upsample
 from gradloom.preset import PRESETS
 from gradloom.program.memory import PAGE
@@ -12,8 +12,8 @@ from gradloom.sim.reference.tiles.program import TileMachine
 from gradloom.systems.networks.program.programs import Kept, lowered, runs
 from gradloom.systems.networks.program.steps import Steps
 
-from .nets import conv, headed, tensor
-from .same import rules_of
+from ..nets import conv, headed, tensor
+from ..same import rules_of
 
 CONFIG = PRESETS["tile-kv260"].config
 

@@ -9,8 +9,8 @@ from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.operations import Linear, Parameter, Rearrange, Rest, Upsample
 from gradloom.rtl.formats.tiles.codes import NARROW, coded
 
-from .nets import conv, headed, network, tensor
-from .same import ORDERS, steps
+from ..nets import conv, headed, network, tensor
+from ..same import ORDERS, steps
 
 
 def chain():

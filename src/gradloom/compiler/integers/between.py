@@ -23,10 +23,10 @@ from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.norm import parts, values
 from gradloom.sim.reference.tiles.products import TileSums, sums
 
-from .curves import check_within, function_of
-from .integers.held import Counts, Held, joined
-from .integers.within import Within
-from .matrices import levels
+from ..commands.curves import check_within, function_of
+from ..weights.matrices import levels
+from .held import Counts, Held, joined
+from .within import Within
 
 __all__ = ["Between"]
 

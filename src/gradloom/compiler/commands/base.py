@@ -17,7 +17,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, coded
 from gradloom.rtl.formats.tiles.functions import Curve
 from gradloom.rtl.formats.tiles.records import TileRecord
 
-from .matrices import HALF, blocks, matrices, pitch, rest_of, stacked, tiles_of_taps
+from ..weights.matrices import HALF, blocks, matrices, pitch, rest_of, stacked, tiles_of_taps
 
 __all__ = ["Base", "Beside", "Kept", "Learner", "Piece", "Rule", "is_plain", "kept_of", "without_gradient"]
 

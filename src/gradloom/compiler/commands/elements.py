@@ -13,9 +13,9 @@ from gradloom.rtl.formats.tiles.functions import GELU, Curve, Times, packed_piec
 from gradloom.rtl.formats.tiles.norm import constant
 from gradloom.rtl.formats.tiles.tables import FIXED_TABLES, TABLES
 
+from ..weights.matrices import HELD, levels
 from .base import Base
 from .curves import function_of
-from .matrices import HELD, levels
 
 __all__ = ["Elements", "cut", "tiles_of"]
 

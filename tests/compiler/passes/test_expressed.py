@@ -22,8 +22,8 @@ from gradloom.graph.operations import (
     Upsample,
 )
 
-from .nets import conv, headed, marked, network, tensor
-from .same import ORDERS, steps
+from ..nets import conv, headed, marked, network, tensor
+from ..same import ORDERS, steps
 from .test_arranging import same
 
 X = tensor("x", 5, 7, 6)

@@ -10,7 +10,7 @@ from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.operations import Concat, Convolution, Linear, Rearrange, Slice
 from gradloom.graph.rewriting.editor import Editor
 
-from .rows import order_of_rows, turning
+from ..commands.rows import order_of_rows, turning
 
 __all__ = ["moved"]
 

@@ -15,7 +15,7 @@ from gradloom.graph.operations import Convolution
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, TileCoded, coded
 
-from .base import Kept, Piece, is_plain
+from ..commands.base import Kept, Piece, is_plain
 from .matrices import HALF, blocks
 
 __all__ = ["Packed", "Part", "is_packed", "kernel_codes", "packed_codes", "parts_of", "place"]

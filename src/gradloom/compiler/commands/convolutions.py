@@ -15,9 +15,9 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 from gradloom.rtl.formats.tiles.pixels import Pixels, taps
 from gradloom.rtl.formats.tiles.product import REACH
 
+from ..weights.matrices import HALF, portions, rest_of
+from ..weights.packed import is_packed, kernel_codes, place
 from .base import Beside, Kept
-from .matrices import HALF, portions, rest_of
-from .packed import is_packed, kernel_codes, place
 from .products import Pair, Products
 
 __all__ = ["Convolutions", "addresses"]

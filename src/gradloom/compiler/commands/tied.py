@@ -15,8 +15,8 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, ZERO, TileCoded, coded
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
+from ..weights.matrices import matrices, portions, stacked
 from .base import kept_of
-from .matrices import matrices, portions, stacked
 from .products import Products, last_of
 
 __all__ = ["Tied", "chosen_rows", "fits", "repeated", "taken_back"]

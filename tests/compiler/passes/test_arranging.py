@@ -18,9 +18,9 @@ from gradloom.graph.rewriting.simplify import simplified
 from gradloom.graph.training import before_loss
 from gradloom.sim.time.forecast import forecast
 
-from ..graph.corpus import CORPUS
-from .nets import conv, headed, tensor
-from .same import CONFIG, ORDERS, rules_of, steps
+from ...graph.corpus import CORPUS
+from ..nets import conv, headed, tensor
+from ..same import CONFIG, ORDERS, rules_of, steps
 
 
 def pool(t, kind, kernel, stride, pads=0, beyond=0, **more):
@@ -109,7 +109,7 @@ def test_features_side_by_side(features):
     steps(other, ("part0.weight", "part1.weight"), samples=3, loss="classes", order=ORDERS[1])
 
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "networks"
+GOLDEN = Path(__file__).parents[2] / "golden" / "networks"
 #: MLPerf Tiny's networks, what their loss is, and samples of a forward pass.
 TINY = {"mlperf_resnet8": ("classes", 1), "mlperf_kws_dscnn": ("classes", 3), "mlperf_ad01": ("values", 20)}
 
