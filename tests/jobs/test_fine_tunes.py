@@ -163,7 +163,7 @@ def test_a_lost_connection_does_not_end_a_job(board, direct, tmp_path):
     same(direct(LONG), tmp_path / "run")
 
 
-@pytest.mark.parametrize("power", ["stays", "goes"])
+@pytest.mark.parametrize("power", ["stays", pytest.param("goes", marks=deep)])
 def test_a_job_that_is_killed_begins_again(board, direct, tmp_path, power):
     """Its program still runs in the machine where the power stays."""
     started = on_board.start_on(board.reach, PRESET, LONG)
