@@ -1,6 +1,7 @@
 """Tiles of codes as they lie in memory: a header, then rows."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from amaranth.lib import data
@@ -25,6 +26,7 @@ TileArgument = data.StructLayout(
 )
 
 
+@cache
 def tile_argument(slot: int, rows: int, features: int, *, wide: bool = False, rest: bool = False) -> int:
     """``arg`` of a LOAD or STORE."""
     return int(

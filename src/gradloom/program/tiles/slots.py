@@ -62,9 +62,8 @@ class Slots:
                 f"{self.name}: a product needs {size} tiles at once, there are {self.count} slots; take more"
             )
         found = [
-            (all(self.last[slot] < now - _RECENT for slot in taken), soonest, -max(self.last[slot] for slot in taken))
-            + (-taken.start,)
-            for taken, soonest in self._rooms(size, pinned, now)
+            (newest < now - _RECENT, soonest, -newest, -first)
+            for first, soonest, newest in self._rooms(size, pinned, now)
         ]
         if not found:
             raise Full
@@ -82,9 +81,7 @@ class Slots:
         if sum(map(len, self.kept)) + size > self.count - max(self.count // 4, 1):
             return False
         found = [
-            (soonest, -max(self.last[slot] for slot in taken), -taken.start)
-            for taken, soonest in self._rooms(size, (), now)
-            if soonest > reader
+            (soonest, -newest, -first) for first, soonest, newest in self._rooms(size, (), now) if soonest > reader
         ]
         if not found:
             return False
@@ -100,17 +97,21 @@ class Slots:
         del self.kept[block], self.held[block]
         return block
 
-    def _rooms(self, size: int, pinned: Collection[int], now: int) -> Iterable[tuple[range, float]]:
-        """Slots that a block may take, and when what goes is read next."""
-        stays = {first + n for block, first in self.held.items() if block in self.kept for n in range(len(block))}
+    def _rooms(self, size: int, pinned: Collection[int], now: int) -> Iterable[tuple[int, float, float]]:
+        """First slots of rooms for a block, when what goes is read next, and by which job it was read last."""
         soon: list[float] = [math.inf] * self.count
+        stays = [False] * self.count
+        for slot in pinned:
+            stays[slot] = True
         for block, first in self.held.items():
+            soonest, kept = self._next(block, now), block in self.kept
             for slot in range(first, first + len(block)):
-                soon[slot] = min(soon[slot], self._next(block, now))
+                soon[slot] = min(soon[slot], soonest)
+                stays[slot] |= kept
         for first in range(self.count - size + 1):
-            taken = range(first, first + size)
-            if not any(slot in pinned or slot in stays for slot in taken):
-                yield taken, min(soon[slot] for slot in taken)
+            end = first + size
+            if True not in stays[first:end]:
+                yield first, min(soon[first:end]), max(self.last[first:end])
 
     def _next(self, block: Records, now: int) -> float:
         return next((number for number in self.uses.get(block, ()) if number >= now), math.inf)
