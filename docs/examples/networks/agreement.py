@@ -1,16 +1,14 @@
 """Agreement of the tile machine's integers with the float network, on MLPerf Tiny's networks.
 
-``python docs/examples/networks/agreement.py [NAME ...] [--count 400] [--precise T]``
+``python docs/examples/networks/agreement.py [NAME ...] [--count 1000] [--precise T ...]``
 
 The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; sounds are
-drawn harmonics through moving formants; machines hum in drawn bands. *nearest*: the nearest code of each weight;
-*chosen*: codes chosen by samples, as ``finetune`` and ``infer`` do; *ends*: two codes in the first and the last layer,
-``--precise ends``; *some*: where they help most for their cycles, ``--precise`` as in ``SOME``; *all*: in all layers,
-``--precise "*"``. Codes are chosen by samples of a seed, and judged by those of another one.
+drawn harmonics through moving formants; machines hum in drawn bands. *none*: a code for each value; *auto*: samples
+choose layers of two codes, within :data:`BUDGETS`; *all*: in all layers, ``--precise "*"``. Samples of a seed choose
+codes and layers; those of another one judge, which chose nothing.
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,24 +17,22 @@ from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.onnx.reader import load_network
 from gradloom.models.datasets import mnist_test
 from gradloom.models.sound import Sound
+from gradloom.preset import find_preset
+from gradloom.sim.time.forecast import forecast
 from gradloom.systems.forward import result_of
-from gradloom.systems.networks.program.prepared import Prepared, learning_of, precise_of
+from gradloom.systems.networks.program.precision import fitted
+from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.task import answers
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden" / "networks"
 BATCH = 20
-#: Samples that choose codes.
-KNOWN = 200
+#: Samples that choose codes and layers; seeds of those, and of the samples that judge.
+KNOWN, CHOOSES, JUDGES = 200, 1, 2026
 #: Hertz.
 FORMANTS = ((250, 900), (800, 2400), (2000, 3500))
 
-#: Layers of two codes by network.
-SOME = {
-    "resnet8": "ends,inputs:t1,inputs:t4,inputs:t5,inputs:t8",
-    "vww_mobilenet": "inputs:t1",
-    "kws_dscnn": "inputs:t0,inputs:t1,inputs:t2,inputs:t11",
-    "ad01": "inputs:t0",
-}
+#: Samples that share tiles, and cycles that each may take.
+BUDGETS = {"resnet8": (4, 25_000), "vww_mobilenet": (8, 60_000), "kws_dscnn": (2, 20_000), "ad01": (64, 600)}
 
 
 def pictures(count: int, side: int, seed: int = 0) -> np.ndarray:
@@ -97,38 +93,35 @@ DATA = {
 }
 
 
-def compare(name: str, count: int, precise: str | None = None) -> None:
-    """Prints a line a format, or that of ``precise`` alone."""
-    x, known, file = DATA[name](count, 0), DATA[name](KNOWN, 1), str(GOLDEN / f"mlperf_{name}.onnx")
-    loss = "values" if name == "ad01" else "classes"
-    network = load_network(file)
-    nearest = Prepared(learning_of(network, loss, "none"), loss)
-    asked = {precise: precise} if precise else {"ends": "ends", "some": SOME[name], "all": "*"}
-    formats = {label: (replace(nearest, precise=precise_of(network, each)), True) for label, each in asked.items()}
-    if not precise:
-        formats = {"nearest": (nearest, False), "chosen": (nearest, True), **formats}
-    float_one = FloatReading(nearest.learning.network, dtype=np.float32)
+def compare(name: str, count: int, asked: list[str]) -> None:
+    """Prints a line a format."""
+    x, known, file = DATA[name](count, JUDGES), DATA[name](KNOWN, CHOOSES), str(GOLDEN / f"mlperf_{name}.onnx")
+    loss, (batch, budget) = "values" if name == "ad01" else "classes", BUDGETS[name]
+    plain, config = Prepared(learning_of(load_network(file), loss, "none"), loss), find_preset("tile-kv260").config
+    float_one = FloatReading(plain.learning.network, dtype=np.float32)
     want = np.concatenate([float_one.run(x[at : at + BATCH])[0] for at in range(0, len(x), BATCH)])
     want = want.reshape(len(x), -1)
-    for label, (prepared, is_chosen) in formats.items():
-        if is_chosen:
-            prepared = prepared.fitted(known)
-        got = answers(result_of(prepared.integers()), prepared, x, BATCH).reshape(len(x), -1)
+    for each in asked:
+        precise = {"none": None, "auto": f"auto:{budget}", "all": "*"}.get(each, each)
+        prepared, chosen = fitted(plain, precise, known, config, batch, lambda *_: None)
+        cycles = -(-forecast(prepared.forward(config, batch).program).total // batch)
+        got = answers(result_of(prepared.integers()), prepared, x, batch).reshape(len(x), -1)
         off = np.sqrt(((got - want) ** 2).mean() / (want - want.mean(1, keepdims=True)).var())
         if loss == "values":
             errors = [((each - x) ** 2).mean() for each in (want, got)]
             told = f"{100 * (errors[1] / errors[0] - 1):+6.2f} % error"
         else:
             told = f"{100 * (got.argmax(1) == want.argmax(1)).mean():6.2f} % agree"
-        print(f"{name:14} {label:8} {told}, results {100 * off:5.2f} % off", flush=True)
+        layers = "" if chosen is None else f"; {chosen['layers']}"
+        print(f"{name:14} {each:8} {told}, results {100 * off:5.2f} % off, {cycles:,} cycles{layers}", flush=True)
 
 
 def main() -> None:
     """Compares the networks that are named."""
     parser = argparse.ArgumentParser(description="Agreement of the tile machine's integers with float networks.")
     parser.add_argument("names", nargs="*", default=list(DATA), help=", ".join(DATA))
-    parser.add_argument("--count", type=int, default=400)
-    parser.add_argument("--precise", help="other layers of two codes, alone")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--precise", nargs="*", default=["none", "auto", "all"], help="layers of two codes")
     asked = parser.parse_args()
     for name in asked.names:
         compare(name, asked.count, asked.precise)

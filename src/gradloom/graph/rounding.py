@@ -2,11 +2,10 @@
 
 The nearest code of each weight is not the best choice: errors add up where inputs go together. So the codes of a layer
 are chosen one input after the other, and the weights that are left make up for the error so far (GPTQ, Frantar et al.
-2022). The bias takes the mean of what remains. Before, a factor between layers, which a ReLU lets through, fills the
-codes. The machine and its cycles stay what they are.
+2022). The bias takes the mean of what remains. Before, :mod:`.scaling` fills the codes. The machine and its cycles
+stay what they are.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
@@ -14,11 +13,11 @@ import numpy as np
 
 from gradloom.rtl.formats.tiles.codes import NARROW, WIDE
 
-from .base import Operation
 from .integers import IntegerReading
 from .mathematics import FloatReading
 from .network import Network
-from .operations import Activation, Add, Concat, Convolution, Larger, Linear, Pool, Rearrange, Reduce, Slice
+from .operations import Convolution, Linear
+from .scaling import filled
 from .windows import Windows
 
 __all__ = ["rounded"]
@@ -39,11 +38,11 @@ def rounded(
     What learns stays as it is, and so does the scale of all that it reads and makes. ``precise``: layers that read two
     codes, and how many their weights have, which stay with two.
     """
-    network = _filled(network, set(learners))
     listed = [each for each in network.operations if isinstance(each, Linear | Convolution)]
     layers = [each for each in listed if not (isinstance(each, Convolution) and each.transposed)]
     most = max((_Windows(each).size for each in layers), default=1)
     x = x[: max(_VALUES // most, _FEWEST)]
+    network = filled(network, learners, x)
     exact, codes = FloatReading(network), IntegerReading(network, precise=precise)
     found, held = exact.taken(x), codes.taken(x)
     left = {f"{each.layer}.weight" for each in layers} - set(learners)
@@ -127,48 +126,3 @@ def _compensated(weight: np.ndarray, square: np.ndarray, step: float) -> np.ndar
         made[:, own] = code * step
         left[:, at + 1 :] -= np.outer((left[:, at] - made[:, own]) / factor[at, at], factor[at, at + 1 :])
     return made
-
-
-def _filled(network: Network, learners: set[str]) -> Network:
-    """The same with factors between layers, so that the largest weight of each has the largest code."""
-    group: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while group.setdefault(name, name) != name:
-            name = group[name]
-        return name
-
-    fixed = {port.tensor.name for port in (*network.inputs, *network.outputs)}
-    layers = Counter(each.layer for each in network.operations if isinstance(each, Linear | Convolution))
-    for each in network.operations:
-        names = [t.name for t in (*each.i, each.o)]
-        if _lets_through(each):
-            for name in names:
-                group[root(name)] = root(names[0])
-        elif not isinstance(each, Linear | Convolution) or layers[each.layer] > 1:
-            fixed.update(names)
-        elif any(weight.name in learners for weight in each.weights):
-            fixed.update(names)
-    stay = set(map(root, fixed))
-    factors: dict[str, float] = {}
-    values = {name: np.asarray(value, np.float64) for name, value in network.values.items()}
-    for each in network.operations:
-        if not isinstance(each, Linear | Convolution) or layers[each.layer] > 1:
-            continue
-        before, own = (root(t.name) for t in (each.i[0], each.o))
-        name, bias = f"{each.layer}.weight", f"{each.layer}.bias"
-        values[name] = values[name] / factors.get(before, 1.0)
-        largest = np.abs(values[name]).max()
-        if own not in factors and own not in stay and largest:
-            factors[own] = float(np.exp2(np.frexp(largest)[1]) * _MOST / (_MOST + 1) / largest)
-        values[name] = values[name] * factors.get(own, 1.0)
-        if each.bias:
-            values[bias] = values[bias] * factors.get(own, 1.0)
-    return network.with_operations(network.operations, values)
-
-
-def _lets_through(each: Operation) -> bool:
-    """Whether a result is twice as large if all that is read is."""
-    if isinstance(each, Activation):
-        return each.kind == "relu"
-    return isinstance(each, Add | Concat | Larger | Pool | Rearrange | Reduce | Slice)

@@ -153,6 +153,8 @@ class Inferred(TypedDict, total=False):
     #: Whether the network has one logit; the label is 1 where it is above 0.
     one_logit: bool
     labels: list[int] | list[list[int]]
+    #: Layers whose second codes samples chose, as the option names them, and cycles a sample with and without.
+    precise: dict[str, Any]
     accuracy: float
     auc: float
     error: float

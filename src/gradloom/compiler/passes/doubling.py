@@ -11,38 +11,54 @@ from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear, Parameter, Rearrange, Rest, Upsample
 
-__all__ = ["doubled"]
+__all__ = ["doublable", "doubled"]
+
+
+def doublable(network: Network) -> list[str]:
+    """Layers that may read second codes."""
+    layers = [each for each in network.operations if isinstance(each, Linear | Convolution)]
+    return [each.layer for each in layers if "~" not in each.layer and _source(network, each) is None]
+
+
+def _source(network: Network, each: Operation) -> Operation | None:
+    """What makes a layer's input, if that has no second code."""
+    makers, (x, *_) = {other.o.name: other for other in network.operations}, each.i
+    while isinstance(maker := makers.get(x.name), Rearrange) and maker.is_label:
+        (x,) = maker.i
+    return maker if isinstance(maker, Parameter | Upsample) else None
+
+
+def _fault(network: Network, layer: str) -> str:
+    """Why a layer has no second codes."""
+    for each in network.operations:
+        if isinstance(each, Linear | Convolution) and each.layer == layer:
+            found = _source(network, each)
+            if isinstance(found, Parameter):
+                return f"reads the table {found.name}, which has one code"
+            if found is not None:
+                return "reads an upsampled tensor, which has one code"
+    return "is no layer of the machine"
 
 
 def doubled(network: Network, layers: Mapping[str, int]) -> Network:
     """The network with second codes for what ``layers`` read; the number is that of codes of the layer's weight."""
-    upsampled = {each.o.name for each in network.operations if isinstance(each, Upsample)}
-
-    found = [
-        each.layer
-        for each in network.operations
-        if isinstance(each, Linear | Convolution) and "~" not in each.layer and each.i[0].name not in upsampled
-    ]
+    found = doublable(network)
     wrong = [name for name in layers if name not in found]
     if wrong:
-        raise ValueError(
-            f"precise={wrong[0]}: reads an upsampled tensor, which has one code; others: {', '.join(found)}"
-        )
+        raise ValueError(f"precise={wrong[0]}: {_fault(network, wrong[0])}; others: {', '.join(found)}")
     given = {port.tensor.name: port for port in network.inputs}
     makers = {each.o.name: each for each in network.operations}
     made, inputs, operations = set[str](), list(network.inputs), list[Operation]()
 
-    def second_of(x: Tensor, layer: str) -> Tensor:
+    def second_of(x: Tensor) -> Tensor:
         second, maker = replace(x, name=f"{x.name}~rest"), makers.get(x.name)
         if second.name in made:
             return second
         made.add(second.name)
         if x.name in given:
             inputs.append(replace(given[x.name], tensor=second))
-        elif isinstance(maker, Parameter):
-            raise ValueError(f"precise={layer}: reads the table {maker.name}, which has one code")
         elif isinstance(maker, Rearrange) and maker.is_label:
-            operations.append(replace(maker, i=(second_of(maker.i[0], layer),), o=second))
+            operations.append(replace(maker, i=(second_of(maker.i[0]),), o=second))
         else:
             operations.append(Rest((x,), second))
         return second
@@ -50,7 +66,7 @@ def doubled(network: Network, layers: Mapping[str, int]) -> Network:
     for each in network.operations:
         if isinstance(each, Linear | Convolution) and each.layer in layers:
             (x,) = each.i
-            second = second_of(x, each.layer)
+            second = second_of(x)
             each = replace(each, i=(x, second), codes=layers[each.layer])
         operations.append(each)
     return replace(network.with_operations(operations), inputs=tuple(inputs))

@@ -24,7 +24,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE
 from ..commands.tied import fits
 from ..weights.matrices import blocks, matrices, stacked
 
-__all__ = ["folded"]
+__all__ = ["folded", "passes"]
 
 #: Features that a fold may reach, as candidates; the first folds nothing.
 _LIMITS = (0, 1, 2)
@@ -69,8 +69,8 @@ def _estimate(network: Network) -> int:
     """
     if any(isinstance(each, Convolution | Linear) and each.rank for each in network.operations):
         return sum(
-            2 * _passes(each, f"{each.layer}.weight", network)
-            + sum(times * _passes(each, weight.name, network) for weight, times in zip(each.adapter, (4, 3)))
+            2 * passes(each, f"{each.layer}.weight", network)
+            + sum(times * passes(each, weight.name, network) for weight, times in zip(each.adapter, (4, 3)))
             for each in network.operations
             if isinstance(each, Convolution | Linear)
         )
@@ -89,7 +89,7 @@ def _estimate(network: Network) -> int:
     return total
 
 
-def _passes(each: Convolution | Linear, name: str, network: Network) -> int:
+def passes(each: Convolution | Linear, name: str, network: Network) -> int:
     """Rows of products with a weight that enter the array; parts of zeros of a layer's own are left out.
 
     Factors of adapters begin as zeros, and learn.

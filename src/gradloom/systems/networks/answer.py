@@ -19,8 +19,9 @@ from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
 from .adapter import frozen_in, load
-from .data import load_judged
-from .program.prepared import Prepared, precise_of
+from .data import load_judged, load_known
+from .program.precision import fitted
+from .program.prepared import Prepared
 from .requests import NetworkAnswers
 from .scores import scored
 from .task import answers
@@ -52,7 +53,7 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
     has_end = before_loss(network, loss).result.tensor == port.tensor
     before, own = without_end(learning.network)
     learning, x = replace(learning, network=before), samples.x
-    prepared = Prepared(learning, loss, precise=precise_of(network, options.precise))
+    prepared = Prepared(learning, loss)
     tell(0, 0, "answering")
     told: Inferred = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
     if options.engine == "float":
@@ -62,7 +63,13 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
         kept = None if options.adapter is None else frozen_in(Path(options.adapter), learning, loss)
         if kept is not None and options.precise is not None:
             raise ValueError(f"precise={options.precise}: must be left out with an adapter, whose fine-tune said it")
-        prepared = prepared.fitted(x) if kept is None else kept
+        if kept is None:
+            learnt = load_known(path, network, options.scale)
+            some = x if learnt is None else learnt
+            prepared, chosen = fitted(prepared, options.precise, some, asked.preset.config, options.batch, tell)
+            told |= {} if chosen is None else {"precise": chosen}
+        else:
+            prepared = kept
     if options.engine == "reference":
         found = answers(result_of(prepared.integers()), prepared, x, options.batch)
     elif options.engine == "rtl":

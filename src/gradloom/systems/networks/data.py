@@ -206,3 +206,11 @@ def load_judged(
     if loss is None and known == "classes" and network.result.shape == network.inputs[0].shape and features > 2:
         raise ValueError("loss: must be given, the network gives back what it takes: y may be classes, or tell values'")
     return _samples("", x, y, known, network), known
+
+
+def load_known(path: Path, network: Network, factor: float | None) -> np.ndarray | None:
+    """Samples to learn from, where a file of samples to answer has some."""
+    found = {} if path.is_dir() else read_npz(path, optional=("x_train",))
+    if "x_train" not in found:
+        return None
+    return scaled(_numbers("x_train", found["x_train"], check_inputs(network)), factor)

@@ -25,7 +25,8 @@ from gradloom.systems.task import Judged, Outcome
 
 from .adapter import keep_frozen, save
 from .data import Samples, load_samples
-from .program.prepared import TAPS, TARGETS, Prepared, learning_of, precise_of, ranks_of
+from .program.precision import fitted
+from .program.prepared import TAPS, TARGETS, Prepared, learning_of, ranks_of
 from .program.programs import Programs, runs
 from .program.steps import Steps
 from .program.trunk import Trunk
@@ -80,10 +81,10 @@ def prepare(job: Job) -> "NetworkTask":
         limit=len(learn),
         **given,
     )
-    prepared = Prepared(learning, loss, weights is not None, precise_of(network, asked.precise))
+    prepared, told = Prepared(learning, loss, weights is not None), None
     if asked.engine != "float":
-        prepared = prepared.fitted(learn.x)
-    return NetworkTask(job, options, prepared, learn, held, weights)
+        prepared, told = fitted(prepared, asked.precise, learn.x, job.config, _JUDGED, job.tell)
+    return NetworkTask(job, options, prepared, learn, held, weights, told)
 
 
 class NetworkTask(SteppedTask):
@@ -99,7 +100,9 @@ class NetworkTask(SteppedTask):
         learn: Samples,
         held: Samples,
         weights: list[float] | None,
+        precise: Mapping[str, Any] | None,
     ) -> None:
+        self._precise = precise
         self.prepared, self.learn, self.held, self.weights = prepared, learn, held, weights
         self._kept: dict[int, Tensors] = {}
         self.loss_unit = _UNITS[prepared.loss]
@@ -298,6 +301,7 @@ class NetworkTask(SteppedTask):
             "judged": len(self.held),
             "loss": self.prepared.loss,
             "class_weights": self.weights,
+            **({} if self._precise is None else {"precise": self._precise}),
             "clock_mhz": self.job.config.clock_mhz,
             "adapter_parameters": learning.parameters,
         }

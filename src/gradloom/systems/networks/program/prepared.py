@@ -26,12 +26,14 @@ from gradloom.rtl.formats.weights.linear import MASTER
 
 from .programs import Programs, lowered
 
-__all__ = ["TAPS", "TARGETS", "Prepared", "learning_of", "precise_of", "ranks_of"]
+__all__ = ["AUTO", "TAPS", "TARGETS", "Prepared", "learning_of", "precise_of", "ranks_of"]
 
 #: Layers with an adapter unless others are named.
 TARGETS = "last:2"
 #: Layers whose inputs have a tap, unless others are named.
 TAPS = "*"
+#: In place of layers of :func:`precise_of`: samples choose them.
+AUTO = "auto"
 #: Before layers of :func:`precise_of` whose weights have one code.
 _INPUTS = "inputs:"
 
@@ -87,6 +89,8 @@ def precise_of(network: Network, asked: str | None) -> dict[str, int]:
 
     ``asked``: ``ends``, or as targets of adapters are named, with commas between.
     """
+    if asked is not None and asked.partition(":")[0] == AUTO:
+        raise ValueError(f"precise={asked}: needs samples, as finetune and infer have; name the layers that they tell")
     layers = [each.layer for each in network.operations if isinstance(each, Linear | Convolution)]
     made: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in (asked or "").split(","))):
