@@ -66,7 +66,8 @@ class _Gather:
     ) -> list[Term]:
         """Products of some taps and rows of the result with the ``columns`` of tile ``j``.
 
-        ``tiles``: codes of the tensor of the pair. Matrices of zeros and taps that read none of the rows are left out.
+        ``tiles``: codes of the tensor of the pair. Matrices of zeros, taps that read none of the rows and tiles of the
+        tensor that no matrix takes are left out.
         """
         x, kept = pair
         reached = ((tap, _reach(self.sources[tap][rows.start : rows.stop])) for tap in some)
@@ -82,7 +83,10 @@ class _Gather:
                 f"{layer}: rows of a tile come from {furthest + 1} tiles, must be {1 << REACH} at most; use smaller "
                 "images or strides"
             )
-        stream = Block.of(tiles, [(row, k) for row in range(first, last + 1) for k in range(x.wide)])
+        deep = range(
+            min(piece.tiles.start for _, _, piece in pieces), max(piece.tiles.stop for _, _, piece in pieces)
+        )
+        stream = Block.of(tiles, [(row, k) for row in range(first, last + 1) for k in deep])
         # Taps may share a tile.
         shared = dict.fromkeys(piece.records for _, _, piece in pieces)
         skips = dict(zip(shared, accumulate(map(len, shared), initial=0)))
@@ -96,12 +100,12 @@ class _Gather:
                 "tiles": len(run) - 1,
                 "k_to": ((x.features - 1) if run.stop == x.wide else -1) % EDGE,
                 "w_turn": int(kept.flips(back)),
-                "x_pitch": x.wide,
+                "x_pitch": len(deep),
                 "reach": near[1] - near[0],
             } | piece.given
             if len(piece.halves) == 1 and columns > HALF:
                 given |= {"columns": min(HALF, columns - begin) - 1, "o_column": begin}
-            x_skip = (near[0] - first) * x.wide + run.start
+            x_skip = (near[0] - first) * len(deep) + run.start - deep.start
             skip = skips[piece.records]
             made.append(Term(stream, block, given | place, x_skip=x_skip, w_skip=skip, scan=self.pixels.shape))
         return made
