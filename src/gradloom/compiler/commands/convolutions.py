@@ -83,9 +83,7 @@ class _Gather:
                 f"{layer}: rows of a tile come from {furthest + 1} tiles, must be {1 << REACH} at most; use smaller "
                 "images or strides"
             )
-        deep = range(
-            min(piece.tiles.start for _, _, piece in pieces), max(piece.tiles.stop for _, _, piece in pieces)
-        )
+        deep = range(min(piece.tiles.start for _, _, piece in pieces), max(piece.tiles.stop for _, _, piece in pieces))
         stream = Block.of(tiles, [(row, k) for row in range(first, last + 1) for k in deep])
         # Taps may share a tile.
         shared = dict.fromkeys(piece.records for _, _, piece in pieces)
