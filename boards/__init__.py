@@ -2,7 +2,7 @@
 
 from .board import Board
 from .flow import FlowError, MissingToolError, NoProjectError
-from .links.reach import Reach
+from .links.reach import BoardReach
 from .registry import (
     all_boards,
     build,
@@ -23,7 +23,7 @@ __all__ = [
     "FlowError",
     "MissingToolError",
     "NoProjectError",
-    "Reach",
+    "BoardReach",
     "all_boards",
     "build",
     "check",

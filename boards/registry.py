@@ -12,7 +12,7 @@ from gradloom.preset import Preset
 from . import genesys2, kr260, kv260, ulx3s, zcu104
 from .board import Board
 from .checkup import Check, Workplace
-from .links.reach import Reach
+from .links.reach import BoardReach
 from .netlist.area import AreaReport, area
 
 if TYPE_CHECKING:
@@ -123,13 +123,13 @@ def measured(board: Board, *, host: str, name: str, request: bytes) -> "RunEnerg
     return result
 
 
-def reached(board: Board, *, host: str, name: str) -> Reach:
+def reached(board: Board, *, host: str, name: str) -> BoardReach:
     """The agent of a board with Linux, by its user and host name.
 
     ``name`` of the design that was flashed. :class:`ValueError` where the board has no Linux.
     """
     require_agent(board, f"host={host}")
-    found: Reach = _package(board.name).reached(host, name=name)
+    found: BoardReach = _package(board.name).reached(host, name=name)
     return found
 
 

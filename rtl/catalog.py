@@ -7,11 +7,11 @@ from typing import Any
 
 from gradloom.plugins import Table
 
-__all__ = ["KNOWN", "UNITS", "Parameter", "Unit", "find_unit", "parse_settings"]
+__all__ = ["KNOWN", "UNITS", "UnitParameter", "Unit", "find_unit", "parse_settings"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Parameter:
+class UnitParameter:
     """A parameter that a user may set.
 
     It is an integer with bounds, a truth value, or one of some words.
@@ -71,7 +71,7 @@ class Unit:
 
     name: str
     summary: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[UnitParameter, ...]
     make: Callable[..., Any]
     adapter: str | None = None
 
@@ -118,8 +118,8 @@ def _of(module: str, name: str) -> Any:
     return getattr(importlib.import_module(f"gradloom.rtl.{module}"), name)
 
 
-def _integer(name: str, default: int, low: int, high: int, description: str) -> Parameter:
-    return Parameter(name=name, default=default, low=low, high=high, description=description)
+def _integer(name: str, default: int, low: int, high: int, description: str) -> UnitParameter:
+    return UnitParameter(name=name, default=default, low=low, high=high, description=description)
 
 
 def _mesh(rows: int, cols: int, x_bits: int, w_bits: int) -> Any:
@@ -160,7 +160,7 @@ UNITS: dict[str, Unit] = {
                 _integer("rows", 16, 4, 64, "rows of a tile; at most a chain, or a multiple of it"),
                 _integer("cols", 8, 1, 64, "columns: sums a cycle; even where slices make two products"),
                 _integer("tokens", 64, 1, 1024, "most activation rows of a tile"),
-                Parameter(
+                UnitParameter(
                     name="family",
                     default="xcup",
                     choices=("xcup", "xc7", "ecp5"),
@@ -224,7 +224,7 @@ UNITS: dict[str, Unit] = {
             parameters=(
                 _LANES,
                 _integer("offset", 9, -1, 24, "fraction bits of a gradient sum beyond its exponent"),
-                Parameter(
+                UnitParameter(
                     name="rounding",
                     default="nearest-even",
                     choices=("nearest-even", "floor", "stochastic"),

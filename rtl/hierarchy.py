@@ -28,7 +28,7 @@ from amaranth.hdl._ast import SignalDict
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 
-__all__ = ["DistinctModule", "Emitter", "Port", "place", "uncollected"]
+__all__ = ["DistinctModule", "Emitter", "ModulePort", "place", "uncollected"]
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def place(m, name, component, platform, **inputs):
 
 
 @dataclasses.dataclass(frozen=True)
-class Port:
+class ModulePort:
     """A port of an emitted module.
 
     ``direction`` is ``"input"`` or ``"output"``.
@@ -92,7 +92,7 @@ class DistinctModule:
 
     token: str
     component: wiring.Component
-    ports: tuple[Port, ...]
+    ports: tuple[ModulePort, ...]
     text: str
     children: dict[str, int]
     name: str = ""
@@ -190,7 +190,7 @@ class Emitter:
             if port in ("clk", "rst") and len(re.findall(rf"\\{port}(?![\w.])", text.split("\nend\n", 1)[0])) == 1:
                 text = re.sub(rf"  wire width 1 input \d+ +\\{port}\n", "", text, count=1)
             elif len(signal):
-                kept.append(Port(port, direction.value, len(signal)))
+                kept.append(ModulePort(port, direction.value, len(signal)))
         children = {}
         for match in re.finditer(r"^  cell \\(\S+) ", text, re.MULTILINE):
             if _TOKEN.fullmatch(match[1]):

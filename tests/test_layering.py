@@ -295,6 +295,16 @@ def test_few_functions_return_a_dict_of_anything():
     assert len(untyped) <= 104
 
 
+def test_few_public_classes_share_a_name():
+    """Those that do are kinds of operations, whose names programs and files tell, and hardware."""
+    homes = {}
+    for path in SOURCES:
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and node.name[0] != "_":
+                homes.setdefault(node.name, set()).add(path)
+    assert len(homes) > 500 and sum(len(paths) > 1 for paths in homes.values()) <= 15
+
+
 def test_nothing_reads_the_environment_when_imported():
     def reads(path):
         if not re.search(r"\b(environ|getenv)\b", FILES[path].read_text(encoding="utf-8")):

@@ -13,7 +13,7 @@ from ..vivado.project import TopPorts
 from .identity import LIBRARY, VENDOR, VERSION
 from .registers import Edition, add_memory_map
 
-__all__ = ["EDITIONS", "Part", "component"]
+__all__ = ["EDITIONS", "ComponentPart", "component"]
 
 #: The editions that can be written, by name.
 EDITIONS = {
@@ -41,7 +41,7 @@ _VIEWS = {"synthesis": "xilinx_anylanguagesynthesis", "simulation": "xilinx_anyl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ComponentPart:
     """What a component is made of.
 
     ``ports``: those of ``report.json``; ``family``: of the board, as open synthesis calls it; ``synthesis`` and
@@ -57,7 +57,7 @@ class Part:
     clock_file: str | None = None
 
 
-def component(part: Part, edition: Edition) -> str:
+def component(part: ComponentPart, edition: Edition) -> str:
     """Text of the component in an edition.
 
     It holds neither paths outside the design's folder nor a time.
@@ -92,7 +92,7 @@ def component(part: Part, edition: Edition) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _interfaces(e: Edition, parent: ElementTree.Element, part: Part) -> None:
+def _interfaces(e: Edition, parent: ElementTree.Element, part: ComponentPart) -> None:
     top = part.top
     names = [port["name"] for port in part.ports]
     for bus, protocol, bits, address in (
@@ -166,7 +166,7 @@ def _parameters(e: Edition, parent: ElementTree.Element, scope: str, values: Map
         e.add(entry, "value", value, **({"id": label} if e.qualified else {}))
 
 
-def _model(e: Edition, model: ElementTree.Element, part: Part) -> None:
+def _model(e: Edition, model: ElementTree.Element, part: ComponentPart) -> None:
     views = e.add(model, "views")
     for use, name in _VIEWS.items():
         view = e.add(views, "view")
@@ -194,13 +194,13 @@ def _model(e: Edition, model: ElementTree.Element, part: Part) -> None:
             e.add(vector, "right", 0)
 
 
-def _instance(e: Edition, parent: ElementTree.Element, module: str, part: Part, view: str) -> None:
+def _instance(e: Edition, parent: ElementTree.Element, module: str, part: ComponentPart, view: str) -> None:
     e.add(parent, "language", "Verilog")
     e.add(parent, module, part.top.module)
     e.add(e.add(parent, "fileSetRef"), "localName", f"{view}_view_fileset")
 
 
-def _file_sets(e: Edition, parent: ElementTree.Element, part: Part) -> None:
+def _file_sets(e: Edition, parent: ElementTree.Element, part: ComponentPart) -> None:
     for use, view in _VIEWS.items():
         files = e.add(parent, "fileSet")
         e.add(files, "name", f"{view}_view_fileset")
@@ -223,7 +223,7 @@ def _file(e: Edition, parent: ElementTree.Element, path: str, *kinds: str) -> No
             e.add(entry, "fileType", "user", user=kind)
 
 
-def _vivado(parent: ElementTree.Element, part: Part) -> None:
+def _vivado(parent: ElementTree.Element, part: ComponentPart) -> None:
     core = ElementTree.SubElement(parent, "xilinx:coreExtensions")
     families = ElementTree.SubElement(core, "xilinx:supportedFamilies")
     for family in _FAMILIES[part.family]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..vivado.project import TopPorts
-from .component import EDITIONS, Part, component
+from .component import EDITIONS, ComponentPart, component
 from .core import core
 
 __all__ = ["integration_files", "write_integration"]
@@ -32,7 +32,7 @@ def integration_files(directory: Path, report: Mapping, family: str | None = Non
         files[_TEST] = (_HERE / "fusesoc_bench.py").read_text(encoding="utf-8")
     if family is None:
         return files
-    part = Part(
+    part = ComponentPart(
         ports=report["ports"],
         top=TopPorts.of(report),
         family=family,

@@ -1,6 +1,6 @@
 """The agent of a KV260, over ssh."""
 
-from ..links.reach import Reach, plain_fault
+from ..links.reach import BoardReach, plain_fault
 from ..links.ssh import SILENCE, valid_host
 from .bundle.flash import FOLDER, silent
 from .measured import REMEDIES
@@ -8,7 +8,7 @@ from .measured import REMEDIES
 __all__ = ["reached"]
 
 
-def reached(host: str, *, name: str) -> Reach:
+def reached(host: str, *, name: str) -> BoardReach:
     """The agent that came with the design ``name``.
 
     It runs as root, whose the registers are. Jobs are in the user's own ``gradloom-jobs``.
@@ -24,4 +24,6 @@ def reached(host: str, *, name: str) -> Reach:
         remedy = next((f"; {text}" for words, text in REMEDIES.items() if words in line), "")
         return f"host={host}: {plain_fault(code, line)}{remedy}"
 
-    return Reach(name=host, command=("ssh", "-T", "-o", "ConnectTimeout=10", *SILENCE, host, command), explain=explain)
+    return BoardReach(
+        name=host, command=("ssh", "-T", "-o", "ConnectTimeout=10", *SILENCE, host, command), explain=explain
+    )

@@ -14,7 +14,7 @@ from typing import Any
 from gradloom.firmware.chip.card import BLOCK, CardError
 
 from . import lines
-from .lines import Answer, Line, Lines, Tell
+from .lines import Line, LineAnswer, Lines, Tell
 from .ssh import ssh
 
 __all__ = ["FarCard", "RemoteCard", "SerialCard", "opened"]
@@ -118,7 +118,7 @@ class SerialCard(FarCard):
         return answered
 
     @staticmethod
-    def _check(answer: Answer, number: int, what: str) -> None:
+    def _check(answer: LineAnswer, number: int, what: str) -> None:
         if answer.word == "fault":
             raise CardError(f"the board cannot {what} block {number} of its card: {answer.rest[9:]}")
 

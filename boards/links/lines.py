@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gradloom.firmware.chip.card import CardError
 
-__all__ = ["SILENT_TRIES", "Answer", "Line", "Lines", "Tell"]
+__all__ = ["SILENT_TRIES", "LineAnswer", "Line", "Lines", "Tell"]
 
 #: Reads without a byte after which a request is repeated: a second of a port; and requests without any byte.
 _EMPTY, SILENT_TRIES = 10, 10
@@ -33,7 +33,7 @@ class Line(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class LineAnswer:
     """An answer whose sum holds: its first word and what follows."""
 
     word: str
@@ -66,7 +66,7 @@ class Lines:
         except OSError:
             raise CardError(_GONE) from None
 
-    def hear(self, words: tuple[str, ...]) -> Answer | None:
+    def hear(self, words: tuple[str, ...]) -> LineAnswer | None:
         """The next line that is an answer; None after a silence.
 
         An answer whose sum does not hold has an empty word. Other lines are in ``text``, one at a time: their word is
@@ -80,15 +80,15 @@ class Lines:
             body, _, total = line.rpartition(" ")
             try:
                 if int(total, 16) == zlib.crc32(body.encode()):
-                    return Answer(word, body.partition(" ")[2])
+                    return LineAnswer(word, body.partition(" ")[2])
             except ValueError:
                 pass
             self.damaged += 1
-            return Answer("", rest)
+            return LineAnswer("", rest)
         self.text = line
         if self.works:
             self.tell(0, 0, f"the board works: {line}")
-        return Answer("text", line)
+        return LineAnswer("text", line)
 
     @property
     def works(self) -> bool:

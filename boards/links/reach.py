@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Reach", "plain_fault"]
+__all__ = ["BoardReach", "plain_fault"]
 
 
 def plain_fault(code: int | None, line: str) -> str:
@@ -12,7 +12,7 @@ def plain_fault(code: int | None, line: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class BoardReach:
     """A board, and the command that starts its agent.
 
     The agent has its frames on standard input and output.

@@ -8,7 +8,7 @@ import base64
 import zlib
 from collections.abc import Collection, Iterator
 
-from .lines import Answer, Line, Lines, Tell
+from .lines import Line, LineAnswer, Lines, Tell
 
 __all__ = ["PIECE", "TunerError", "TunerPort"]
 
@@ -115,7 +115,7 @@ class TunerPort:
         self.lines.ask("told", 0)
         return any(answer.word == "told" for answer in self._heard("told"))
 
-    def _heard(self, word: str) -> Iterator[Answer]:
+    def _heard(self, word: str) -> Iterator[LineAnswer]:
         """What comes until a silence, a damaged answer, or a repeat: the board has heard no request then."""
         while (answer := self.lines.hear((word, "fault"))) is not None and answer.word:
             if answer.word == "text" and answer.rest.startswith("repeat "):
@@ -124,7 +124,7 @@ class TunerPort:
                 return
             yield answer
 
-    def _ask(self, word: str, number: int, *more: str) -> Answer:
+    def _ask(self, word: str, number: int, *more: str) -> LineAnswer:
         """A request's answer."""
         for _ in range(_TRIES):
             self.lines.ask(word, number, *more)

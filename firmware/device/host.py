@@ -94,7 +94,7 @@ class Served:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counters:
+class ProgramCounters:
     """Cost of the last program. ``phases`` add up to ``cycles``."""
 
     cycles: int
@@ -290,7 +290,7 @@ class Accelerator:
 
     # Programs
 
-    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
+    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> ProgramCounters:
         """Runs a program at ``offset`` of the window, to its end.
 
         It has ``commands`` commands.
@@ -301,7 +301,9 @@ class Accelerator:
         self.start(offset, commands)
         return self.wait(timeout=timeout)
 
-    def run_program(self, program: Iterable[bytes], *, offset: int = 0, timeout: float | None = None) -> Counters:
+    def run_program(
+        self, program: Iterable[bytes], *, offset: int = 0, timeout: float | None = None
+    ) -> ProgramCounters:
         """Stores encoded commands at ``offset`` and runs them."""
         words = [bytes(command) for command in program]
         for index, word in enumerate(words):
@@ -333,7 +335,7 @@ class Accelerator:
     def _interrupts(self) -> int:
         return 0b111 if self.configuration.requests else 0b11
 
-    def wait(self, *, timeout: float | None = None, watch: Callable[[], object] | None = None) -> Counters:
+    def wait(self, *, timeout: float | None = None, watch: Callable[[], object] | None = None) -> ProgramCounters:
         """Waits for the end of a started program.
 
         ``watch`` is called now and then meanwhile.
@@ -418,11 +420,11 @@ class Accelerator:
             request=bool(self.read("ERROR_COMMAND.request")),
         )
 
-    def counters(self) -> Counters:
+    def counters(self) -> ProgramCounters:
         """Counters of the last program."""
         if self.busy:
             raise AcceleratorError("counters are whole only when no program runs")
-        return Counters(
+        return ProgramCounters(
             cycles=self.read64("CYCLES"),
             phases={phase: self.read(f"PHASE_CYCLES{i}") for i, phase in enumerate(self.configuration.table.phases)},
             gradient_norm=self.read64("GRADIENT_NORM"),

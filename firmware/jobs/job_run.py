@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..device import registers
-from ..device.host import Accelerator, AcceleratorError, AcceleratorTimeout, Counters, ProgramError
+from ..device.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramCounters, ProgramError
 from ..device.machine import MachineDesign
 from ..device.transport import Transport
 from .board_device import BoardDevice, is_locked, locked
@@ -209,7 +209,7 @@ class _Run:
             for done in range(0, length, _PIECE):
                 self.machine.store(offset + done, data.read(min(_PIECE, length - done)))
 
-    def _program(self, number: int, offset: int, commands: int) -> Counters:
+    def _program(self, number: int, offset: int, commands: int) -> ProgramCounters:
         looked = _Progress(self.machine, commands)
         last = 0.0
 

@@ -15,7 +15,7 @@ from amaranth.lib import wiring
 from gradloom import __version__
 from gradloom.output import staged
 
-from ..hierarchy import DistinctModule, Emitter, Port
+from ..hierarchy import DistinctModule, Emitter, ModulePort
 from .yosys import Yosys, YosysError
 
 __all__ = ["WAIVERS", "Emission", "EmitError", "convert", "emit"]
@@ -46,7 +46,7 @@ class Emission:
     """
 
     name: str
-    ports: tuple[Port, ...]
+    ports: tuple[ModulePort, ...]
     files: dict[str, str]
     synth: dict[str, str]
     instances: dict[str, dict[str, int]]
@@ -70,7 +70,7 @@ class Emission:
 
 def emit(
     component: wiring.Component, directory: Path | str, *, name: str, prefix: str | None = None, family: str = "xcup"
-) -> list[Port]:
+) -> list[ModulePort]:
     """Writes ``component`` as module ``name`` and returns its ports.
 
     The files are ``directory/rtl/*.v``.
@@ -179,7 +179,7 @@ def _translation(module: DistinctModule, parts: Iterable[DistinctModule], folder
     ]
 
 
-def _wires(ports: Iterable[Port]) -> str:
+def _wires(ports: Iterable[ModulePort]) -> str:
     return "".join(
         f"  wire width {port.width} {port.direction} {number} \\{port.name}\n" for number, port in enumerate(ports, 1)
     )

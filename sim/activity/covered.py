@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.device.host import Accelerator, AcceleratorTimeout, ProgramError
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.preset import PRESETS
 from gradloom.program.assembler import Assembler
@@ -24,7 +24,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.device import SimulatedDevice, SimulationError, build_device
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.units.adapters import ADAPTERS
 from gradloom.sim.units.simulate import simulate, unpacked
 from gradloom.systems.images.integers import fill_cache, fine_tune
@@ -100,7 +100,7 @@ def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedD
     yield "registers", _registers
 
 
-def _images(device: SimulatedDevice, config: ImageConfig, network: Network, rng: np.random.Generator) -> None:
+def _images(device: SimulatedDevice, config: ImageConfig, network: LayerNetwork, rng: np.random.Generator) -> None:
     """Fine-tunes on images of noise, compared with the reference.
 
     Some images are dim, and with some nothing in the network fits its format.
@@ -125,7 +125,7 @@ def _images(device: SimulatedDevice, config: ImageConfig, network: Network, rng:
         host = Accelerator(device)
         host.clear_cache()
         device.advance(config.cache_slots // 16)  # a program would wait for it
-        compare(run_plan(plan, Machine(host)), fine_tune(lowered, settings, cache, labels, a, b), cache)
+        compare(run_plan(plan, MachineRunner(host)), fine_tune(lowered, settings, cache, labels, a, b), cache)
 
 
 # ---- What is wrong on purpose, and what is at random

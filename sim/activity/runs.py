@@ -19,7 +19,7 @@ from ..reference.tiles.program import TileMachine as Models
 from ..run.builds.designs import Design
 from ..run.counted import check_words
 from ..run.device import SimulatedDevice
-from ..run.machine import Machine
+from ..run.machine import MachineRunner
 
 __all__ = ["ActivityRequest", "diffusion_step", "finetune", "instant_step", "labels", "training_step"]
 
@@ -79,7 +79,7 @@ def finetune(request: ActivityRequest) -> str:
 
 
 def _language_device(request: ActivityRequest) -> SimulatedDevice:
-    machine = Machine.simulated(request.config, request.files(), memory_bytes=_MEMORY, progress=request.tell)
+    machine = MachineRunner.simulated(request.config, request.files(), memory_bytes=_MEMORY, progress=request.tell)
     assert machine.device is not None
     return machine.device
 
@@ -115,7 +115,7 @@ def diffusion_step(request: ActivityRequest) -> str:
     data, noise = small.inputs(1, 0)
     wanted = Stepper(step, Models(request.config, step.program.length), small.learnt)
     loss, _ = wanted(data, noise)
-    with Machine.simulated(request.config, request.files(), progress=request.tell) as machine:
+    with MachineRunner.simulated(request.config, request.files(), progress=request.tell) as machine:
         made = Stepper(step, machine, small.learnt)
         check_words({"loss": made(data, noise)[0]}, {"loss": loss})
     made.ran[-1].check(**asdict(wanted.ran[-1]))
@@ -128,7 +128,7 @@ def network_step(request: ActivityRequest) -> str:
     from gradloom.graph.network import Network, Port
     from gradloom.graph.operations import Convolution, Linear, Reduce
     from gradloom.systems.networks.program.prepared import Prepared, learning_of
-    from gradloom.systems.networks.program.steps import Steps
+    from gradloom.systems.networks.program.steps import MachineSteps
 
     x, inner, mean, y = (
         Tensor(name, sides, features)
@@ -147,10 +147,10 @@ def network_step(request: ActivityRequest) -> str:
     prepared = Prepared(learning_of(network, "classes", "lora", rank=rank), "classes")
     programs = prepared.programs(request.config, 4, prepared.rules(1e-3))
     given = prepared.inputs(random.standard_normal((4, *x.shape))), np.eye(10)[:4]
-    wanted = Steps(programs, Models(request.config, programs.length), prepared.integers(), "classes")
+    wanted = MachineSteps(programs, Models(request.config, programs.length), prepared.integers(), "classes")
     loss = wanted(*given)
-    with Machine.simulated(request.config, request.files(), progress=request.tell) as machine:
-        made = Steps(programs, machine, prepared.integers(), "classes")
+    with MachineRunner.simulated(request.config, request.files(), progress=request.tell) as machine:
+        made = MachineSteps(programs, machine, prepared.integers(), "classes")
         check_words({"loss": np.array([made(*given)])}, {"loss": np.array([loss])})
     for found, health in zip(made.ran, wanted.ran):
         found.check(**asdict(health))

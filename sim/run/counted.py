@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gradloom.firmware.device.host import Counters
+from gradloom.firmware.device.host import ProgramCounters
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
@@ -59,7 +59,7 @@ def counted(instructions: Sequence[Instruction], *, beat_bytes: int) -> dict[str
 
 
 def check_counters(
-    counters: Counters,
+    counters: ProgramCounters,
     instructions: Sequence[Instruction],
     *,
     beat_bytes: int,
@@ -107,7 +107,7 @@ def check_words(found: Mapping[str, ArrayLike], wanted: Mapping[str, ArrayLike])
     return count
 
 
-def check_forecast(counters: Counters, timing: Timing, trace: np.ndarray | None) -> int:
+def check_forecast(counters: ProgramCounters, timing: Timing, trace: np.ndarray | None) -> int:
     """Raises :class:`MismatchError` where cycles are not as forecast.
 
     They are the cycles of the program, of each phase, and where there is a trace of each command's start and end. Where

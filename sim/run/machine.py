@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.firmware.device.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, ProgramCounters
 from gradloom.program.assembler import Instruction
 from gradloom.program.placed import Place, Program
 
@@ -18,7 +18,7 @@ from .builds.designs import design
 from .counted import Words, check_counters, check_forecast, check_words
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 
-__all__ = ["MachineHost", "Machine", "Ran", "check_runs"]
+__all__ = ["MachineHost", "MachineRunner", "Ran", "check_runs"]
 
 #: Seconds that a simulated program may take.
 _TIMEOUT = 36000.0
@@ -34,7 +34,7 @@ class MachineHost(Protocol):
 
     def fetch(self, offset: int, length: int, /) -> bytes: ...
 
-    def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> Counters: ...
+    def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> ProgramCounters: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,7 +52,7 @@ class Ran:
     """
 
     program: Program
-    counters: Counters
+    counters: ProgramCounters
     trace: np.ndarray | None = field(repr=False, default=None)
     pace: Mapping[str, int] | None = None
 
@@ -154,7 +154,7 @@ def check_runs(
     return count
 
 
-class Machine:
+class MachineRunner:
     """A machine with its memory, which runs programs.
 
     Use it in a ``with``, or :meth:`close` it. What a program keeps in the engines is there for the next; memory is as
@@ -184,7 +184,7 @@ class Machine:
         timing: Mapping[str, int] | None = None,
         progress: Callable[[int, int, str], object] | None = None,
         expected: int = 0,
-    ) -> "Machine":
+    ) -> "MachineRunner":
         """The simulated machine of a configuration.
 
         It is behind the host's own driver.
@@ -216,7 +216,7 @@ class Machine:
             device.set(name, value)
         return cls(Accelerator(device))
 
-    def __enter__(self) -> "Machine":
+    def __enter__(self) -> "MachineRunner":
         return self
 
     def __exit__(self, *error: object) -> None:

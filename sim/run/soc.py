@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gradloom.firmware.chip.soc import DONE, JobProgram, JobResult, Run, SocJob, parse_error, parse_run
 from gradloom.firmware.chip.soc_image import IMAGE
-from gradloom.firmware.device.host import Counters, ProgramError
+from gradloom.firmware.device.host import ProgramCounters, ProgramError
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.soc import soc_sources
 
@@ -166,7 +166,7 @@ class SoCHost:
         """Bytes at ``offset`` of the window."""
         return self.soc.read_memory(self.window_offset + offset, length)
 
-    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
+    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> ProgramCounters:
         """Runs a program to its end.
 
         :class:`ProgramError` if it stops, as the UART reports. Counters that the UART does not report are 0.
@@ -183,7 +183,7 @@ class SoCHost:
         if self.lines[-1] != "done":
             raise SimulationError("; ".join(self.lines))
         (self.last,) = parse_run(self.lines)
-        return Counters(
+        return ProgramCounters(
             cycles=self.last.cycles,
             phases={},
             commands_done=0,

@@ -71,16 +71,16 @@ def image(config: ImageConfig) -> list[BenchRun]:
 
 
 def _image(config: ImageConfig, edge: int, conv: bool) -> list[BenchRun]:
-    from gradloom.models.network import Conv, Dense, Network
+    from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
     from gradloom.systems.images.integers import fill_cache, fine_tune, records
     from gradloom.systems.images.program.lowering import lower
     from gradloom.systems.images.program.program import Settings, parameters, plan_finetune
 
-    front = [Conv(weight=draw("w0", 6, 2, 1, 2, 2) / 32, bias=draw("b0", 6, 2) / 64, relu=True)] if conv else []
+    front = [ConvLayer(weight=draw("w0", 6, 2, 1, 2, 2) / 32, bias=draw("b0", 6, 2) / 64, relu=True)] if conv else []
     inputs = 2 * (edge - 1) ** 2 if conv else edge**2
-    last = Dense(weight=draw("w1", 6, 2, inputs) / 64, bias=draw("b1", 6, 2) / 64)
-    layers: tuple[Conv | Dense, ...] = (*front, last)
-    network = Network(name="small", input_shape=(1, edge, edge), layers=layers)
+    last = DenseLayer(weight=draw("w1", 6, 2, inputs) / 64, bias=draw("b1", 6, 2) / 64)
+    layers: tuple[ConvLayer | DenseLayer, ...] = (*front, last)
+    network = LayerNetwork(name="small", input_shape=(1, edge, edge), layers=layers)
     samples = 2 if edge == 4 else 1
     lowered = lower(network, config, 1)
     asked = Settings(samples=samples, epochs=1, batch=samples)
@@ -124,10 +124,16 @@ def language(config: LanguageConfig) -> list[BenchRun]:
     from gradloom.rtl.formats.weights.tiles import tile_rows
     from gradloom.rtl.shell.engines import CONTROL
     from gradloom.rtl.shell.signature import ControlOpcode
-    from gradloom.systems.text.run.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
+    from gradloom.systems.text.run.linear import (
+        LinearMachine,
+        LinearStart,
+        choose_exponents,
+        mathematics,
+        reference_step,
+    )
 
     edge, rank, tokens, rate = config.edge, min(4, config.rank), min(5, config.tokens), 0.25
-    layer = Layer(
+    layer = LinearStart(
         codes=draw("codes", 5, edge, edge) & 15,
         scale_codes=draw("scales", 9, edge, 1) & 255,
         absmax2=np.full(-(-edge // 256), 1 / 32, np.float32),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradloom.firmware.device.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, ProgramCounters
 from gradloom.preset import KNOWN
 
 from ..run.device import SimulatedDevice
@@ -38,7 +38,7 @@ def check_starts(program: Path, runs: Sequence[BenchRun], *, seeds: Iterable[int
     ``resets`` times by a reset of the whole machine, at cycles that the seed chooses.
     """
     faults: list[str] = []
-    told: list[Counters] = []
+    told: list[ProgramCounters] = []
     starts = broken = words = 0
     for seed in seeds:
         device = SimulatedDevice(program, memory_bytes=MEMORY_BYTES, seed=seed)
@@ -65,7 +65,7 @@ def check_starts(program: Path, runs: Sequence[BenchRun], *, seeds: Iterable[int
     return Finding(starts=starts, resets=broken, words=words, faults=tuple(faults))
 
 
-def _ran(accelerator: Accelerator, runs: Sequence[BenchRun]) -> tuple[list[Counters], list[str], int]:
+def _ran(accelerator: Accelerator, runs: Sequence[BenchRun]) -> tuple[list[ProgramCounters], list[str], int]:
     """Returns counters, wrong words, and the number of bytes compared."""
     counters, wrong, count = [], [], 0
     for number, run in enumerate(runs):
@@ -88,7 +88,7 @@ def _break_off(
     device: SimulatedDevice,
     accelerator: Accelerator,
     runs: Sequence[BenchRun],
-    counters: Sequence[Counters],
+    counters: Sequence[ProgramCounters],
     chance: int,
 ) -> list[str]:
     """Starts a run and resets the machine; a line if it had ended before."""

@@ -13,7 +13,7 @@ from gradloom.choosing.finalists import Offer
 from gradloom.choosing.quality import Slopes, learns
 from gradloom.choosing.state import ChoiceState
 from gradloom.choosing.texts import Split
-from gradloom.choosing.trunk import Trunk
+from gradloom.choosing.trunk import FloatTrunk
 from gradloom.models.adapters.language.methods import IA3, LAYERNORM
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.sim.run.threads import Stopped, threads
@@ -87,7 +87,7 @@ def test_what_enters_a_layer_follows_from_what_enters_a_lower_one(llama):
     tokens = list(range(9))
     low = llama.entering(2, tokens)
     np.testing.assert_array_equal(llama.entering(4, tokens, (2, low)), llama.entering(4, tokens))
-    trunk = Trunk(llama)
+    trunk = FloatTrunk(llama)
     adapters = fresh_lora(SMALL, rank=2, targets=TARGETS["all"], layers=[3, 4])
     trunk.keep(tokens, (0, 3))
     assert trunk.loss(tokens, adapters) == llama.loss(tokens, adapters) == llama.loss(tokens)

@@ -131,13 +131,13 @@ def test_a_file_where_results_go_is_refused_before_the_long_part(run, tmp_path):
 
 
 def test_a_layer_without_a_name_is_named_as_its_adapter_is():
-    from gradloom.models.network import Dense, Network
+    from gradloom.models.network import DenseLayer, LayerNetwork
     from gradloom.rtl.machines.configs.images import ImageConfig
     from gradloom.systems.images.program.lowering import lower
 
-    layer = Dense(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
+    layer = DenseLayer(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
     with pytest.raises(ValueError, match="^fc1: weight of 100"):
-        lower(Network(name="mine", input_shape=(1, 28, 28), layers=(layer,)), ImageConfig(), 4)
+        lower(LayerNetwork(name="mine", input_shape=(1, 28, 28), layers=(layer,)), ImageConfig(), 4)
 
 
 def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):

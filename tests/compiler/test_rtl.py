@@ -10,10 +10,10 @@ from gradloom.graph.network import Network, Port
 from gradloom.graph.operations import Activation, Add, Convolution, Linear, Norm, Reduce
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine as Models
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.networks.program.prepared import Prepared, learning_of, precise_of
 from gradloom.systems.networks.program.programs import runs
-from gradloom.systems.networks.program.steps import Steps
+from gradloom.systems.networks.program.steps import MachineSteps
 
 #: The least array; slots for a kernel.
 SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
@@ -101,9 +101,9 @@ def same(learning, precise):
         )
         for _ in range(2)
     ]
-    with Machine.simulated(SMALL, timing={"read_latency": 9}) as device:
+    with MachineRunner.simulated(SMALL, timing={"read_latency": 9}) as device:
         models = Models(SMALL, programs.length)
-        expected, made = (Steps(programs, each, prepared.integers(), "classes") for each in (models, device))
+        expected, made = (MachineSteps(programs, each, prepared.integers(), "classes") for each in (models, device))
         for batch in (0, 1, 0):
             assert made(*batches[batch], batch) == expected(*batches[batch], batch)
             memories = (np.frombuffer(each.read(0, programs.length), np.uint8) for each in (device, models))

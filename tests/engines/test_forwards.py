@@ -11,7 +11,7 @@ from gradloom.rtl.formats.tiles.records import TileArgument, tile_argument
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 
 from ..deep import deep
 from .forwarding import CONFIG, MACHINE, Chain
@@ -52,7 +52,7 @@ def agrees(machine, program):
 def test_forwards_and_cycles_are_those_of_the_models(memory):
     programs = chains()
     assert any(program.untouched for program in programs)
-    with Machine.simulated(CONFIG, timing=MEMORY[memory]) as machine:
+    with MachineRunner.simulated(CONFIG, timing=MEMORY[memory]) as machine:
         for program in programs:
             ran, checked = agrees(machine, program)
             assert checked["commands"] == len(program)
@@ -65,7 +65,7 @@ def test_forwards_and_cycles_are_those_of_the_models(memory):
 @pytest.mark.parametrize("ports", [2, 4])
 def test_several_ports_bring_the_same_in_the_cycles_of_the_models(ports):
     config = replace(CONFIG, ports=ports)
-    with Machine.simulated(config) as machine:
+    with MachineRunner.simulated(config) as machine:
         for memory in (*MEMORY.values(), *STALLS, {"read_latency": 20, "spread": 180}):
             for name, value in (_USUAL | memory).items():
                 machine.device.set(name, value)
@@ -76,7 +76,7 @@ def test_several_ports_bring_the_same_in_the_cycles_of_the_models(ports):
 
 @pytest.mark.parametrize("memory", STALLS, ids=str)
 def test_forwards_are_those_of_the_models_while_memory_stalls(memory):
-    with Machine.simulated(CONFIG, timing=memory) as machine:
+    with MachineRunner.simulated(CONFIG, timing=memory) as machine:
         for program in chains():
             # Such a memory has no forecast.
             assert agrees(machine, program)[1]["commands"] == 0

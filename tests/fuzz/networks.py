@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.systems.images.program.program import Settings
 
 __all__ = ["Limits", "Task", "draw"]
@@ -29,7 +29,7 @@ class Limits:
 class Task:
     """A fine-tune."""
 
-    network: Network
+    network: LayerNetwork
     rank: int
     wide: bool
     settings: Settings
@@ -50,7 +50,7 @@ def draw(seed: int, limits: Limits) -> Task:
     convs = int(rng.integers(0, depth))
     shape = (upto(limits.inputs), *(int(n) for n in rng.integers(3, limits.edge + 1, 2)))
     first = shape
-    layers: list[Conv | Dense] = []
+    layers: list[ConvLayer | DenseLayer] = []
     for _ in range(convs):
         kernel = [int(n) for n in rng.integers(1, limits.kernel + 1, 2)]
         pads = tuple(int(rng.integers(0, min(kernel[n % 2], 3))) for n in range(4))
@@ -66,22 +66,22 @@ def draw(seed: int, limits: Limits) -> Task:
             "stride": stride,
             "relu": bool(rng.integers(2)),
         }
-        sides = Conv(**options).convolved(shape)[1:]
-        layers.append(Conv(**options, pool=int(rng.integers(1, min(4, *sides) + 1)) if rng.random() < 0.6 else 1))
+        sides = ConvLayer(**options).convolved(shape)[1:]
+        layers.append(ConvLayer(**options, pool=int(rng.integers(1, min(4, *sides) + 1)) if rng.random() < 0.6 else 1))
         shape = layers[-1].output_shape(shape)
     size = int(np.prod(shape))
     for number in range(depth - convs):
         last = number == depth - convs - 1
         outputs = int(rng.integers(2, limits.classes + 1)) if last else upto(limits.dense)
         layers.append(
-            Dense(
+            DenseLayer(
                 weight=normal(outputs, size), bias=rng.normal(0, 0.1, outputs), relu=not last and bool(rng.integers(2))
             )
         )
         size = outputs
     samples = upto(limits.samples)
     return Task(
-        network=Network(name=f"drawn{seed}", input_shape=first, layers=tuple(layers)),
+        network=LayerNetwork(name=f"drawn{seed}", input_shape=first, layers=tuple(layers)),
         rank=upto(limits.rank),
         wide=rng.random() < 0.3,
         settings=Settings(

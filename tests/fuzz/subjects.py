@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.firmware.device.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, ProgramCounters
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4
@@ -69,7 +69,7 @@ class Subject:
     code: bytes = b""
     start: bytes = b""
     end: bytes = b""
-    counters: Counters | None = None
+    counters: ProgramCounters | None = None
     _device: Windowed | None = None
 
     @property

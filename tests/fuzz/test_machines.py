@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -114,16 +114,16 @@ def image_machines(draw):
     classes = draw(st.integers(2, config.classes))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     inputs = outputs * (edge - kernel + 1) ** 2
-    network = Network(
+    network = LayerNetwork(
         name="drawn",
         input_shape=(channels, edge, edge),
         layers=(
-            Conv(
+            ConvLayer(
                 weight=rng.normal(0, 0.2, (outputs, channels, kernel, kernel)),
                 bias=rng.normal(0, 0.1, outputs),
                 relu=draw(st.booleans()),
             ),
-            Dense(weight=rng.normal(0, inputs**-0.5, (classes, inputs)), bias=rng.normal(0, 0.1, classes)),
+            DenseLayer(weight=rng.normal(0, inputs**-0.5, (classes, inputs)), bias=rng.normal(0, 0.1, classes)),
         ),
     )
     return config, network, draw(st.integers(1, 6))

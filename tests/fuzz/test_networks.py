@@ -80,7 +80,7 @@ def test_networks_in_rtl_are_the_reference_and_the_forecast(machine):
     done = refused = held = 0
     with machine.device() as device:
         host = Accelerator(device)
-        simulated = simulation.Machine(host)
+        simulated = simulation.MachineRunner(host)
         seed = 10_000
         while done < RUN:
             seed += 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.graph.dependence import dependent, kept
-from gradloom.graph.descent import AdamW, Momentum
+from gradloom.graph.descent import FloatDescent, Momentum
 from gradloom.graph.losses import cross_entropy, logistic, squares
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import METHODS, instant, lora
@@ -49,7 +49,7 @@ def test_optimisers_take_the_steps_of_their_formulas():
     momentum(values, {"w": g})
     np.testing.assert_allclose(values["w"], np.array([1.0, -2.0]) - 0.1 * g * 2.9)
     values = {"w": np.array([1.0, -2.0])}
-    AdamW(0.1, weight_decay=0.5)(values, {"w": g})
+    FloatDescent(0.1, weight_decay=0.5)(values, {"w": g})
     # The first step is the rate, whatever the gradient, after the decay.
     np.testing.assert_allclose(values["w"], np.array([1.0, -2.0]) * 0.95 - 0.1, rtol=1e-6)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.graph.descent import AdamW, Momentum
+from gradloom.graph.descent import FloatDescent, Momentum
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import METHODS, lora
 from gradloom.graph.onnx.reader import load_network
-from gradloom.graph.training import Training, before_loss
+from gradloom.graph.training import FloatTraining, before_loss
 
 GOLDEN = Path(__file__).parents[1] / "golden/networks"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.onnx"))
@@ -37,7 +37,7 @@ def test_a_benchmark_network_learns(method):
     network = before_loss(load_network(GOLDEN / "mlperf_kws_dscnn.onnx"), "classes")
     kept = np.load(GOLDEN / "mlperf_kws_dscnn.npz")
     learning = lora(network, "linear,conv", rank=2) if method == "lora" else METHODS[method](network)
-    training = Training(learning, "classes", Momentum(0.01, 0.9) if method == "full" else AdamW(3e-3))
+    training = FloatTraining(learning, "classes", Momentum(0.01, 0.9) if method == "full" else FloatDescent(3e-3))
     before = dict(training.reading.values)
     crossing, labels = training.prepare(kept["x"]), (kept["y"].argmax(1) + 1) % 12
     losses = [training.epoch(crossing, labels, 4, np.arange(8)) for _ in range(6)]
@@ -49,7 +49,7 @@ def test_a_benchmark_network_learns(method):
 def test_what_never_changes_runs_once_and_to_the_same_effect():
     network = before_loss(load_network(GOLDEN / "mlperf_resnet8.onnx"), "classes")
     x = np.load(GOLDEN / "mlperf_resnet8.npz")["x"][:3]
-    training = Training(lora(network, "last:2"), "classes", AdamW(1e-3))
+    training = FloatTraining(lora(network, "last:2"), "classes", FloatDescent(1e-3))
     assert len(training.frozen) == 16 and len(training.learnt) == 5
     crossing = training.prepare(x, batch=2)
     assert {len(each) for each in crossing.values()} == {3}

@@ -17,11 +17,11 @@ from gradloom.firmware.jobs.job import JobError, JobPlan
 from gradloom.firmware.jobs.remote import JobFailed
 from gradloom.jobs import on_board
 from gradloom.jobs.programs import JobRecorder, JobResults
-from gradloom.program.memory import Kind
+from gradloom.program.memory import AreaKind
 from gradloom.rtl.formats.tiles.codes import coded
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.run.builds.designs import design_entry
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.diffusion.program.step import Stepper, losses_of, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
@@ -40,7 +40,7 @@ class Steps:
 
     def on(self, host):
         """Losses, all words of the adapters after the last step, and counters."""
-        stepper = Stepper(self.step, Machine(host), self.small.learnt)
+        stepper = Stepper(self.step, MachineRunner(host), self.small.learnt)
         made = [stepper(*self.small.inputs(1, number)) for number in range(1, STEPS + 1)]
         return [loss for loss, _ in made], made[-1][1], [each.counters for each in stepper.ran]
 
@@ -50,7 +50,7 @@ class Steps:
         with open(folder / "data.bin", "wb") as data:
             recorder = JobRecorder(data, design["table"])
             recorder.describe(
-                losses=losses_of(self.step), state=self.step.program.memory.of(Kind.LEARNT) if state else None
+                losses=losses_of(self.step), state=self.step.program.memory.of(AreaKind.LEARNT) if state else None
             )
             self.on(recorder)
             recorder.finished()
@@ -66,7 +66,7 @@ def steps():
 
 @pytest.fixture(scope="module")
 def direct(steps):
-    with Machine.simulated(SMALL) as machine:
+    with MachineRunner.simulated(SMALL) as machine:
         return steps.on(machine.host)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.firmware_files import firmware_files
-from gradloom.boards.integrate.component import EDITIONS, Part, component
+from gradloom.boards.integrate.component import EDITIONS, ComponentPart, component
 from gradloom.boards.kv260.bundle.notebook import notebook
 from gradloom.boards.vivado.project import TopPorts
 from gradloom.firmware.device.selftest import CHECKS
@@ -145,7 +145,7 @@ def test_the_notebook_passes_jupyters_schema():
 def test_the_driver_is_bound_to_the_core_of_the_component():
     ports = [{"name": "clk", "direction": "input", "width": 1}]
     top = TopPorts("mine", "clk", "rst", True, "irq", ("m_axi",), 128, 40, 12)
-    part = Part(ports=ports, top=top, family="xcup", synthesis=["rtl/a.v"], simulation=["rtl/a.v"])
+    part = ComponentPart(ports=ports, top=top, family="xcup", synthesis=["rtl/a.v"], simulation=["rtl/a.v"])
     root = ElementTree.fromstring(component(part, EDITIONS["1685-2009"]))
     space = "{" + EDITIONS["1685-2009"].namespace + "}"
     name = ":".join(root.findtext(space + each) for each in ("vendor", "library", "name", "version"))

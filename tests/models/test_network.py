@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.systems.held_out import cross_entropy
 from gradloom.systems.images.mathematics import forward
 
 
 def conv(o=2, i=1, k=3, **more):
-    return Conv(**{"weight": np.ones((o, i, k, k)), "bias": np.zeros(o), **more})
+    return ConvLayer(**{"weight": np.ones((o, i, k, k)), "bias": np.zeros(o), **more})
 
 
 def dense(o, i, **more):
-    return Dense(**{"weight": np.ones((o, i)), "bias": np.zeros(o), **more})
+    return DenseLayer(**{"weight": np.ones((o, i)), "bias": np.zeros(o), **more})
 
 
 def test_the_pretrained_network_is_instantfts_lenet():
@@ -29,7 +29,7 @@ def test_the_pretrained_network_is_instantfts_lenet():
 
 
 def test_stride_padding_and_pool_give_the_shape():
-    layer = Conv(weight=np.ones((2, 1, 3, 2)), bias=np.zeros(2), stride=(2, 1), pads=(1, 0, 0, 1), pool=2)
+    layer = ConvLayer(weight=np.ones((2, 1, 3, 2)), bias=np.zeros(2), stride=(2, 1), pads=(1, 0, 0, 1), pool=2)
     assert layer.convolved((1, 9, 7)) == (2, 4, 7)
     assert layer.output_shape((1, 9, 7)) == (2, 2, 3)
     assert layer.macs((1, 9, 7)) == 4 * 7 * 2 * 6
@@ -37,7 +37,7 @@ def test_stride_padding_and_pool_give_the_shape():
 
 def test_made_names_keep_clear_of_given_ones():
     layers = (dense(4, 4, name="fc2"), dense(4, 4), dense(4, 4), dense(2, 4, name="out"))
-    assert Network(name="n", input_shape=(1, 1, 4), layers=layers).layer_names == ("fc2", "fc3", "fc4", "out")
+    assert LayerNetwork(name="n", input_shape=(1, 1, 4), layers=layers).layer_names == ("fc2", "fc3", "fc4", "out")
 
 
 def test_weights_cannot_be_changed():
@@ -46,7 +46,7 @@ def test_weights_cannot_be_changed():
 
 
 def test_nameless_layers_are_named_by_kind_and_place():
-    assert Network(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(5, 8), dense(3, 5))).layer_names == (
+    assert LayerNetwork(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(5, 8), dense(3, 5))).layer_names == (
         "conv1",
         "fc1",
         "fc2",
@@ -55,7 +55,7 @@ def test_nameless_layers_are_named_by_kind_and_place():
 
 def test_one_logit_becomes_two_with_the_same_loss():
     """Cross-entropy of (0, z) is binary cross-entropy of z, and its gradient that of z."""
-    net = Network(name="n", input_shape=(1, 1, 3), layers=(dense(1, 3, weight=[[1.0, -2.0, 0.5]], bias=[0.25]),))
+    net = LayerNetwork(name="n", input_shape=(1, 1, 3), layers=(dense(1, 3, weight=[[1.0, -2.0, 0.5]], bias=[0.25]),))
     assert net.one_logit and net.classes == 2 and not load_pretrained().one_logit
     x, labels = np.random.default_rng(1).standard_normal((8, 1, 1, 3)), np.arange(8) % 2
     logits = forward(net, x)[1]
@@ -79,21 +79,29 @@ def test_one_logit_becomes_two_with_the_same_loss():
         (lambda: conv(pool=0), "conv pool=0"),
         (lambda: dense(2, 3, bias=np.zeros(1)), "dense bias has 1 values: expected 2"),
         (lambda: dense(2, 3, bias=[0, np.inf]), r"dense bias\[1\] is inf"),
-        (lambda: Network(name="n", input_shape=(1, 4, 4), layers=()), "layers is empty"),
-        (lambda: Network(name="n", input_shape=(1, 4, 4), layers=("x",)), r"layers\[0\] is a str"),
-        (lambda: Network(name="n", input_shape=(1, 0, 4), layers=(dense(2, 4),)), r"input_shape=\(1, 0, 4\)"),
-        (lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(),)), "must be a Dense"),
-        (lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(2, 4, relu=True),)), "without ReLU"),
+        (lambda: LayerNetwork(name="n", input_shape=(1, 4, 4), layers=()), "layers is empty"),
+        (lambda: LayerNetwork(name="n", input_shape=(1, 4, 4), layers=("x",)), r"layers\[0\] is a str"),
+        (lambda: LayerNetwork(name="n", input_shape=(1, 0, 4), layers=(dense(2, 4),)), r"input_shape=\(1, 0, 4\)"),
+        (lambda: LayerNetwork(name="n", input_shape=(1, 4, 4), layers=(conv(),)), "must be a Dense"),
+        (lambda: LayerNetwork(name="n", input_shape=(1, 1, 4), layers=(dense(2, 4, relu=True),)), "without ReLU"),
         (
-            lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(2, 9))),
+            lambda: LayerNetwork(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(2, 9))),
             "fc1: .*8 elements.*expects 9",
         ),
-        (lambda: Network(name="n", input_shape=(2, 4, 4), layers=(conv(), dense(2, 8))), "conv1: input has 2 channels"),
-        (lambda: Network(name="n", input_shape=(1, 2, 4), layers=(conv(), dense(2, 8))), "kernel 3x3 is larger"),
-        (lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(pool=3), dense(2, 8))), "pool=3 is larger"),
-        (lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4), conv(), dense(2, 4))), "conv1: .*needs"),
         (
-            lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4, name="a"), dense(2, 4, name="a"))),
+            lambda: LayerNetwork(name="n", input_shape=(2, 4, 4), layers=(conv(), dense(2, 8))),
+            "conv1: input has 2 channels",
+        ),
+        (lambda: LayerNetwork(name="n", input_shape=(1, 2, 4), layers=(conv(), dense(2, 8))), "kernel 3x3 is larger"),
+        (lambda: LayerNetwork(name="n", input_shape=(1, 4, 4), layers=(conv(pool=3), dense(2, 8))), "pool=3 is larger"),
+        (
+            lambda: LayerNetwork(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4), conv(), dense(2, 4))),
+            "conv1: .*needs",
+        ),
+        (
+            lambda: LayerNetwork(
+                name="n", input_shape=(1, 1, 4), layers=(dense(4, 4, name="a"), dense(2, 4, name="a"))
+            ),
             "'a' occurs 2 times",
         ),
     ],

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gradloom.models import datasets
-from gradloom.models.network import Conv
+from gradloom.models.network import ConvLayer
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.systems.images.mathematics import forward
 
@@ -128,7 +128,7 @@ def test_both_exporters_give_the_same_network():
             np.testing.assert_allclose(a.weight, b.weight, rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(a.bias, b.bias, rtol=1e-5, atol=1e-6)
             assert a.relu == b.relu
-            if isinstance(a, Conv):
+            if isinstance(a, ConvLayer):
                 assert (a.stride, a.pads, a.pool) == (b.stride, b.pads, b.pool)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from gradloom.models.network import Conv, Dense, Network, PixelMap
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork, PixelMap
 from gradloom.models.onnx_network import network_onnx
 from gradloom.systems.images.mathematics import FloatCache, adapter_logits
 
@@ -18,13 +18,13 @@ def drawn(*shape):
 def network(classes=5):
     """Strides, uneven pads, pools that leave rows over, layers without ReLU, pixels that are scaled by channel."""
     layers = (
-        Conv(weight=drawn(4, 3, 3, 5), bias=drawn(4), stride=(1, 2), pads=(1, 2, 0, 1), relu=True, pool=2),
-        Conv(weight=drawn(6, 4, 2, 2), bias=drawn(6)),
-        Dense(weight=drawn(20, 6 * 5 * 2), bias=drawn(20), relu=True),
-        Dense(weight=drawn(classes, 20), bias=drawn(classes)),
+        ConvLayer(weight=drawn(4, 3, 3, 5), bias=drawn(4), stride=(1, 2), pads=(1, 2, 0, 1), relu=True, pool=2),
+        ConvLayer(weight=drawn(6, 4, 2, 2), bias=drawn(6)),
+        DenseLayer(weight=drawn(20, 6 * 5 * 2), bias=drawn(20), relu=True),
+        DenseLayer(weight=drawn(classes, 20), bias=drawn(classes)),
     )
     pixels = PixelMap(scale=np.array([2.0, 1.5, 0.5]).reshape(3, 1, 1), shift=np.array(-0.5))
-    return Network(name="odd", input_shape=(3, 13, 15), layers=layers, pixel_map=pixels)
+    return LayerNetwork(name="odd", input_shape=(3, 13, 15), layers=layers, pixel_map=pixels)
 
 
 def answered(content, images):

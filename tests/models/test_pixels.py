@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from gradloom.models.network import Conv, Dense, Network, PixelMap
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork, PixelMap
 from gradloom.models.onnx_import import load_onnx
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
@@ -31,7 +31,7 @@ def bound_of(network, images):
     half, weight = ACTIVATION.step / 2, PARAMETER.step / 2
     x, off = network.pixel_map.activations(images), half
     for layer in network.layers:
-        seen = windows(layer, x) if isinstance(layer, Conv) else x.reshape(len(x), -1, 1)
+        seen = windows(layer, x) if isinstance(layer, ConvLayer) else x.reshape(len(x), -1, 1)
         most = np.abs(seen).sum(axis=1).max() + off * seen.shape[1]
         off = weight * most + off * np.abs(layer.weight).reshape(layer.outputs, -1).sum(axis=1).max() + 2 * half
         x = layer_forward(layer, x)
@@ -69,10 +69,10 @@ def test_float_engines_begin_with_the_same_activations(name):
 def test_padding_is_zero_after_the_map_and_not_before():
     """An image that the map makes zero throughout gives the bias alone, at the edges too."""
     layers = (
-        Conv(weight=np.ones((1, 1, 3, 3)), bias=np.array([0.5]), pads=(1, 1, 1, 1)),
-        Dense(weight=np.eye(4, 16), bias=np.zeros(4)),
+        ConvLayer(weight=np.ones((1, 1, 3, 3)), bias=np.array([0.5]), pads=(1, 1, 1, 1)),
+        DenseLayer(weight=np.eye(4, 16), bias=np.zeros(4)),
     )
-    network = Network(
+    network = LayerNetwork(
         name="n", input_shape=(1, 4, 4), layers=layers, pixel_map=PixelMap(scale=np.array(5.0), shift=np.array(-1.0))
     )
     words = network.pixel_map.words(np.full((1, 1, 4, 4), 51, np.uint8), ACTIVATION)
@@ -99,9 +99,9 @@ def test_pixels_beyond_the_format_are_refused_with_their_share(bits):
 
 
 def test_a_map_that_is_no_map_of_the_image_is_refused():
-    layers = (Dense(weight=np.ones((2, 4)), bias=np.zeros(2)),)
+    layers = (DenseLayer(weight=np.ones((2, 4)), bias=np.zeros(2)),)
     with pytest.raises(ValueError, match=r"pixel_map has arrays of \(3, 1, 1\) and \(\): .* an image of \(1, 2, 2\)"):
-        Network(name="n", input_shape=(1, 2, 2), layers=layers, pixel_map=PixelMap(scale=np.ones((3, 1, 1))))
+        LayerNetwork(name="n", input_shape=(1, 2, 2), layers=layers, pixel_map=PixelMap(scale=np.ones((3, 1, 1))))
     with pytest.raises(ValueError, match="scale of the pixels has 1 values that are NaN"):
         PixelMap(scale=np.array([np.inf, 1]))
 

@@ -1,7 +1,7 @@
 """The memory map: areas one after the other, their kinds, and common places by lifetimes."""
 
 from gradloom.program.assembler import Assembler
-from gradloom.program.memory import PAGE, Kind, MemoryMap
+from gradloom.program.memory import PAGE, AreaKind, MemoryMap
 from gradloom.rtl.shell.engines import LOAD, STORE
 
 
@@ -18,12 +18,12 @@ def test_areas_lie_one_after_the_other_at_multiples():
 
 def test_a_copy_goes_on_by_itself():
     held = MemoryMap()
-    held.place("w", 70, Kind.FROZEN)
+    held.place("w", 70, AreaKind.FROZEN)
     later = held.copy()
-    later.place("m", 8, Kind.LEARNT)
+    later.place("m", 8, AreaKind.LEARNT)
     later.offsets["alias"] = 0
     assert held.end == 128 and list(held.offsets) == ["w"]
-    assert later.of(Kind.LEARNT) == [(128, 8)] and later.of(Kind.FROZEN) == [(0, 70)] and later["alias"] == 0
+    assert later.of(AreaKind.LEARNT) == [(128, 8)] and later.of(AreaKind.FROZEN) == [(0, 70)] and later["alias"] == 0
 
 
 def transfers(held, *named):
@@ -35,9 +35,9 @@ def transfers(held, *named):
 
 def test_lifetimes_give_areas_of_a_step_common_places():
     held = MemoryMap()
-    held.place("w", 64, Kind.FROZEN)
+    held.place("w", 64, AreaKind.FROZEN)
     before = held.copy()
-    for name, kind in (("a", Kind.STEP), ("b", Kind.STEP), ("m", Kind.LEARNT), ("unused", Kind.STEP)):
+    for name, kind in (("a", AreaKind.STEP), ("b", AreaKind.STEP), ("m", AreaKind.LEARNT), ("unused", AreaKind.STEP)):
         held.place(name, 64, kind)
     steps = transfers(
         held, (LOAD, "w"), (STORE, "a"), (LOAD, "a"), (STORE, "m"), (LOAD, "w"), (STORE, "b"), (LOAD, "b")

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.program.assembler import Instruction
 from gradloom.program.progress import StuckError, check_progress
 from gradloom.rtl.engines.array.commands import ArrayOpcode
@@ -60,7 +60,7 @@ def convolutions(*channels, edge=28, pads=0):
     layers, side = [], edge
     for inputs, outputs in pairwise((1, *channels)):
         layers.append(
-            Conv(
+            ConvLayer(
                 weight=rng.normal(0, 0.1, (outputs, inputs, 3, 3)),
                 bias=np.zeros(outputs),
                 relu=True,
@@ -69,8 +69,8 @@ def convolutions(*channels, edge=28, pads=0):
             )
         )
         side = side + 2 * pads - 2 >> 1
-    layers.append(Dense(weight=rng.normal(0, 0.1, (4, channels[-1] * side * side)), bias=np.zeros(4)))
-    return Network(name="made", input_shape=(1, edge, edge), layers=tuple(layers))
+    layers.append(DenseLayer(weight=rng.normal(0, 0.1, (4, channels[-1] * side * side)), bias=np.zeros(4)))
+    return LayerNetwork(name="made", input_shape=(1, edge, edge), layers=tuple(layers))
 
 
 def test_tokens_that_come_are_waited_for():

@@ -12,7 +12,7 @@ from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import compare
 from gradloom.systems.images.program.lowering import lower
@@ -41,7 +41,7 @@ def plan_of(network, config, *, samples, rank=2, wide=False, **settings):
 def simulated_run(built, timing, *, convs=2, **settings):
     """``(plan, result)`` of the RTL on memory of fixed latency."""
     plan = plan_of(small.small_network(convs=convs), built.config, **settings)
-    with Machine.simulated(built.config, built.files, timing=timing) as machine:
+    with MachineRunner.simulated(built.config, built.files, timing=timing) as machine:
         return plan, run_plan(plan, machine)
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradloom.firmware.device.host import Counters
+from gradloom.firmware.device.host import ProgramCounters
 from gradloom.options import TuneOptions
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -42,7 +42,7 @@ def ran(task):
     return Ran(
         program=task.program,
         pace={"read_latency": 40, "write_latency": 10},
-        counters=Counters(
+        counters=ProgramCounters(
             cycles=task.expected.total,
             phases=task.expected.phases,
             saturated=2,

@@ -16,7 +16,7 @@ from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.tensors import EDGE
-from gradloom.systems.text.operations.transformer import HEAD_MATRIX, Step
+from gradloom.systems.text.operations.transformer import HEAD_MATRIX, StepOperations
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.step import lower
@@ -36,7 +36,7 @@ def main() -> None:
     layout = Layout()
     layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)
     try:
-        token = Decode(Step(model, asked.tokens, ranks, range(model.layers), True), asked.tokens - 1)
+        token = Decode(StepOperations(model, asked.tokens, ranks, range(model.layers), True), asked.tokens - 1)
         program = lower(token.operations, exponents(token.operations), layout, config)
         told = forecast(program, config=config, read_latency=asked.latency, port_reads=asked.port_reads)
     except ValueError as error:

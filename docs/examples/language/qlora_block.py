@@ -15,7 +15,7 @@ import numpy as np
 
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.run.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.text.run.linear import LinearMachine, LinearStart, choose_exponents, mathematics, reference_step
 
 #: Outputs and inputs of q, k, v, o, gate, up, down.
 BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536))
@@ -23,10 +23,10 @@ BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576
 RUNS = ((1, 0, False), (16, 0, False), (16, 8, False), (64, 0, False), (64, 8, False), (64, 0, True), (64, 8, True))
 
 
-def random_layer(outputs: int, inputs: int, tokens: int, rank: int, seed: int) -> Layer:
+def random_layer(outputs: int, inputs: int, tokens: int, rank: int, seed: int) -> LinearStart:
     random = np.random.default_rng(seed)
     blocks = outputs * inputs // 64
-    return Layer(
+    return LinearStart(
         codes=random.integers(0, 16, (outputs, inputs)),
         scale_codes=random.integers(0, 256, (outputs, inputs // 64)),
         absmax2=random.uniform(0.02, 0.05, -(-blocks // 256)).astype(np.float32),
@@ -52,7 +52,7 @@ def main() -> None:
         found = machine.products(layers, exponents=exponents, backward=backward, with_adapter=rank > 0)
         name, equal = "dx" if backward else "y", True
         for layer, e, words in zip(layers, exponents, found.words, strict=True):
-            plain = layer if rank else Layer(**vars(layer) | {"a": 0 * layer.a, "b": 0 * layer.b})
+            plain = layer if rank else LinearStart(**vars(layer) | {"a": 0 * layer.a, "b": 0 * layer.b})
             equal &= np.array_equal(words, reference_step(plain, e, 0.1).tensors[name])
         told = forecast(found.instructions, config=machine.config, read_latency=asked.latency)
         results.append(

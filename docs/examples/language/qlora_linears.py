@@ -21,7 +21,7 @@ from gradloom.models.files.language.checkpoint import find_weights, open_checkpo
 from gradloom.models.language import PROJECTIONS
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.llama import FloatLinears, Llama
-from gradloom.systems.text.run.linear import Layer, choose_exponents, errors, mathematics, reference_step, values
+from gradloom.systems.text.run.linear import LinearStart, choose_exponents, errors, mathematics, reference_step, values
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden" / "qlora_smollm2"
 #: Of B. The step of an update that is computed along, and not looked at.
@@ -43,7 +43,7 @@ class Measured(FloatLinears):
     def backward(self, name, dy, x, adapter):
         """See :class:`Linears`."""
         held = self.checkpoint.linear(name)
-        layer = Layer(
+        layer = LinearStart(
             codes=held.codes,
             scale_codes=held.scale_codes.reshape(held.codes.shape[0], -1),
             absmax2=held.absmax2,

@@ -27,7 +27,7 @@ from gradloom.models.language import PROJECTIONS
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.products import Product
@@ -137,7 +137,7 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
     if not asked.forecast:
         tell("step in the reference's integers")
         reference = training.integers(frac)
-        simulated = Machine.simulated(
+        simulated = MachineRunner.simulated(
             config,
             memory_bytes=memory_needed(training, frac, config),
             timing=memory,

@@ -22,7 +22,7 @@ from gradloom.models.recurrent.example_cells import example_layers
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import spar_model, spar_person
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.sequences.answers import run_cell
 from gradloom.systems.sequences.program.image import CellImage
@@ -105,7 +105,7 @@ def spar(parallel, *, stream, rtl):
         ends = {i.engine.name: t for t, i in zip(timings[-1].commands, timings[-1].instructions)}
         row["latency"] = ends["cell"][1] - ends["load"][1]
     if rtl:
-        with Machine.simulated(config) as machine:
+        with MachineRunner.simulated(config) as machine:
             machine.run(CellSetup(image, config))
             ran = [machine.run(program) for program in programs]
         for one in ran:

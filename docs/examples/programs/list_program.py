@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import LOAD, STORE
@@ -26,12 +26,14 @@ def small_plan() -> ImagePlanned:
 
     It has two 8 x 8 images, a convolution and a dense layer, rank 4, and both images in one step.
     """
-    network = Network(
+    network = LayerNetwork(
         name="small",
         input_shape=(1, 8, 8),
         layers=(
-            Conv(weight=np.zeros((2, 1, 3, 3)), bias=np.zeros(2), pads=(1, 1, 1, 1), relu=True, pool=2, name="conv"),
-            Dense(weight=np.zeros((4, 32)), bias=np.zeros(4), name="fc"),
+            ConvLayer(
+                weight=np.zeros((2, 1, 3, 3)), bias=np.zeros(2), pads=(1, 1, 1, 1), relu=True, pool=2, name="conv"
+            ),
+            DenseLayer(weight=np.zeros((4, 32)), bias=np.zeros(4), name="fc"),
         ),
     )
     lowered = lower(network, ImageConfig(), 4)

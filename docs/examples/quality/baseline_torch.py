@@ -49,7 +49,7 @@ def images() -> dict[str, Any]:
     import torch
 
     from gradloom.models.datasets import default_split
-    from gradloom.models.network import Conv
+    from gradloom.models.network import ConvLayer
     from gradloom.models.onnx_import import load_pretrained
     from gradloom.systems.images.mathematics import finetune_float
     from gradloom.systems.images.program.schedule import batches, epoch_order, initial_adapters
@@ -67,7 +67,7 @@ def images() -> dict[str, Any]:
         x, taps = torch.from_numpy(network.pixel_map.activations(pixels).astype(np.float32)), []
         for each, weight, bias in layers:
             taps.append(x.flatten(1))
-            if isinstance(each, Conv):
+            if isinstance(each, ConvLayer):
                 top, left, bottom, right = each.pads
                 x = functional.conv2d(functional.pad(x, (left, right, top, bottom)), weight, bias, stride=each.stride)
                 x = functional.max_pool2d(x, each.pool) if each.pool > 1 else x

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from gradloom.cli.output import print_json, progress_bar, table
-from gradloom.graph.descent import AdamW
+from gradloom.graph.descent import FloatDescent
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import full
 from gradloom.models.digits_unet import shipped_unet
@@ -66,7 +66,7 @@ class Case:
 
     def learnt(self, net, learners, rate: float, text: str) -> dict:
         """What learns after all steps."""
-        rule = AdamW(rate)
+        rule = FloatDescent(rate)
         for data, noise in self.inputs(text):
             _, gradients = loss_and_gradients(net, data, noise, learners)
             rule(net.values, gradients)

@@ -22,7 +22,7 @@ from gradloom.delivery.installed import read_content
 from gradloom.delivery.keys import make_keys, read_signer
 from gradloom.delivery.package import make_package
 from gradloom.models.adapters.language.lora_xs import fresh_cores, save_cores
-from gradloom.models.adapters.lora import Learnt, fresh_lora, save_lora
+from gradloom.models.adapters.lora import LearntModule, fresh_lora, save_lora
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.systems.text.quantized import Quantized
@@ -47,13 +47,13 @@ def main() -> None:
         cores = fresh_cores(model, checkpoint.tensor, rank=RANK, tell=tell)
         llama, _ = build_quickest(checkpoint, progress=tell)
 
-        def judged(part: str, adapters: Mapping[str, Learnt]) -> float:
+        def judged(part: str, adapters: Mapping[str, LearntModule]) -> float:
             return float(np.mean([llama.loss(window, adapters) for window in texts[part][1]]))
 
-        def trained(method: str, part: str, rate: float, seed: int) -> dict[str, Learnt]:
+        def trained(method: str, part: str, rate: float, seed: int) -> dict[str, LearntModule]:
             learnt = texts[part][0]
             windows = [learnt[each] for each in np.random.default_rng(seed).permutation(len(learnt))[:WINDOWS]]
-            made: dict[str, Learnt] = dict(fresh_lora(model, rank=RANK, seed=seed))
+            made: dict[str, LearntModule] = dict(fresh_lora(model, rank=RANK, seed=seed))
             if method == "lora-xs":
                 made = {name: each.taking({"r": each.r.copy()}) for name, each in cores.items()}
             fine_tune(llama, windows, made, FloatAdamW(lr=rate), len(windows), tell)

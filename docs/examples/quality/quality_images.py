@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.datasets import default_split
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
@@ -100,7 +100,7 @@ class Bench:
     """All images behind the frozen network."""
 
     def __init__(self) -> None:
-        self.network: Network = load_pretrained()
+        self.network: LayerNetwork = load_pretrained()
         data = default_split(0, degrees=90)
         images = np.concatenate([data.x_train, data.x_test])
         self.labels = np.concatenate([data.y_train, data.y_test])

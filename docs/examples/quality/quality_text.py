@@ -22,7 +22,7 @@ from gradloom.choosing.candidates import METHODS, Candidate
 from gradloom.choosing.costs import Costs, beside_frozen
 from gradloom.models.adapters.language.instant import fresh_instant
 from gradloom.models.adapters.language.methods import METHODS as KNOWN
-from gradloom.models.adapters.lora import Learnt
+from gradloom.models.adapters.lora import LearntModule
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.models.language import BUILT_IN
@@ -189,7 +189,7 @@ class Bench:
             name: parts(encode((TEXTS / f"{name}.txt").read_text(encoding="utf-8"))) for name in ("rates", "judged")
         }
 
-    def fresh(self, case: Case, seed: int) -> dict[str, Learnt]:
+    def fresh(self, case: Case, seed: int) -> dict[str, LearntModule]:
         """What learns, before."""
         if case.method == "instantft":
             from gradloom.systems.text.reference.torch_llama import instant_name
@@ -205,7 +205,7 @@ class Bench:
             return [self.torch.cat(each) for each in zip(*pieces)]
         return self.torch.cat([self.llama.entering(case.first, p) for p in windows.split(8)]) if case.first else None
 
-    def losses(self, case: Case, learnt: Mapping[str, Learnt], windows: Any, kept: Any, at: slice) -> Any:
+    def losses(self, case: Case, learnt: Mapping[str, LearntModule], windows: Any, kept: Any, at: slice) -> Any:
         """Of some windows, by what is kept of all."""
         if case.method == "instantft":
             return self.llama.instant_losses(windows[at], learnt, [each[at] for each in kept])
@@ -235,7 +235,7 @@ class Bench:
                 found[str(epoch)] = self.judged(case, learnt, held, kept_held)
         return found
 
-    def judged(self, case: Case, learnt: Mapping[str, Learnt], held: Any, kept: Any) -> float:
+    def judged(self, case: Case, learnt: Mapping[str, LearntModule], held: Any, kept: Any) -> float:
         """Mean loss of the windows that are held out."""
         with self.torch.no_grad():
             found = [self.losses(case, learnt, held, kept, slice(at, at + 8)) for at in range(0, len(held), 8)]

@@ -18,11 +18,11 @@ from gradloom.rtl.shell.registers.errors import Error
 
 from .commands import HeadOpcode, HeadOperands
 
-__all__ = ["HeadStep", "run_commands"]
+__all__ = ["HeadStrobes", "run_commands"]
 
 
 @dataclass(frozen=True)
-class HeadStep:
+class HeadStrobes:
     """The command under way, and the strobes of others about it.
 
     ``start``: a pulse, when it was checked. ``finishing``, ``updating``, ``dumping``: its states. Others drive
@@ -99,7 +99,7 @@ def run_commands(m, head):
                 m.next = "idle"
     updating = fsm.ongoing("update")
     m.d.comb += head.busy.eq(~fsm.ongoing("idle"))
-    return HeadStep(
+    return HeadStrobes(
         args=args,
         start=start,
         finishing=fsm.ongoing("finish"),

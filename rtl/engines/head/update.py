@@ -23,14 +23,14 @@ from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.stream.queue import count_up_down
 from gradloom.rtl.units.optimizer import OPTIMIZER_CONFIG, OptimizerLane, lane_config
 
-__all__ = ["Updates", "update_b"]
+__all__ = ["UpdateUnderWay", "update_b"]
 
 #: Classes in a beat of B.
 _BEAT_CLASSES = 8
 
 
 @dataclass(frozen=True)
-class Updates:
+class UpdateUnderWay:
     """The update under way: ``k`` is read; ``out`` is the new word of ``(out_k, out_c)``, from ``optimizer``."""
 
     k: Signal
@@ -87,7 +87,7 @@ def _optimize(m, platform, head, step, lanes):
         v_write.data.eq(delay(m, optimizer.velocity.v, optimizer.latency - optimizer.velocity_latency)),
     ]
     m.d.sync += step.updated.eq(out.valid & out_last)
-    return Updates(k=k, out=out, out_k=out_k, out_c=out_c, optimizer=optimizer)
+    return UpdateUnderWay(k=k, out=out, out_k=out_k, out_c=out_c, optimizer=optimizer)
 
 
 def _walk(m, head, args, step, clear):

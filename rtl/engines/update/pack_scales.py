@@ -21,7 +21,7 @@ from ...formats.weights.packed import BLOCKS, FINE, LONG, RECORD, TOP
 from ...stream.delay import delay, registered
 from .pack_walk import FLOATED, SIZE
 
-__all__ = ["Elements", "Tops", "buffer_blocks", "read_record"]
+__all__ = ["ReadElement", "Tops", "buffer_blocks", "read_record"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tops:
 
 
 @dataclass(frozen=True)
-class Elements:
+class ReadElement:
     """An element, 2 cycles after ``read``: its float, its block's scale, and a random word.
 
     ``v``: it is of the second moment. ``kept``: the memory of all blocks' scales.
@@ -137,4 +137,4 @@ def _read_elements(m, unit, walk, look, scales, kept, chance):
     noise = delay(m, chance, 2)
     element2 = registered(m, look.data)
     scale2 = registered(m, Mux(which, scales[1], scales[0]))
-    return Elements(scale=scale2, v=registered(m, which) & args.moments, element=element2, noise=noise, kept=kept)
+    return ReadElement(scale=scale2, v=registered(m, which) & args.moments, element=element2, noise=noise, kept=kept)

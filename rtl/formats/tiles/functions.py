@@ -37,7 +37,7 @@ __all__ = [
     "TANH",
     "Chords",
     "Curve",
-    "Function",
+    "TableFunction",
     "Mirror",
     "Times",
     "clip",
@@ -173,7 +173,7 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Function:
+class TableFunction:
     """A function and the slope with which its gradient is multiplied.
 
     ``line``: the function is ``value``, and for x above 0 ``line * x`` more.
@@ -223,9 +223,9 @@ def _pair(
     range: int,  # noqa: A002
     mirrors: tuple[Mirror, Mirror] = (Mirror.REST, Mirror.REST),
     times: Times = Times.ARGUMENT,
-) -> Function:
+) -> TableFunction:
     """A function by one table of each."""
-    return Function(
+    return TableFunction(
         value=Curve(tables=(value,), range=range, mirror=mirrors[0], times=times),
         slope=Curve(tables=(slope,), range=range, mirror=mirrors[1]),
     )
@@ -271,25 +271,25 @@ def _between(least: float, most: float, height: float, size: int) -> Curve:
     return _sided(within, lambda x: within(-x), size)
 
 
-def clip(least: float, most: float) -> Function:
+def clip(least: float, most: float) -> TableFunction:
     """x, limited. Limits that are no multiples of a 512th of the range are within half a piece."""
     if not least < most:
         raise ValueError(f"least={least}: must be below most={most}")
     # Both limits are inside of the range, behind whose end is what stands before it.
     size = math.frexp(max(abs(least), abs(most), 0.5))[1]
-    return Function(
+    return TableFunction(
         value=_sided(lambda x: np.clip(x, least, most), lambda x: np.clip(-x, least, most), size, size),
         slope=_between(least, most, 1.0, size),
     )
 
 
-def leaky(slope: float) -> Function:
+def leaky(slope: float) -> TableFunction:
     """x above 0, ``slope`` times x below."""
     one, other = np.ones_like, lambda x: np.full_like(x, slope)
-    return Function(value=_sided(one, other, 0, times=Times.ARGUMENT), slope=_sided(one, other, 0))
+    return TableFunction(value=_sided(one, other, 0, times=Times.ARGUMENT), slope=_sided(one, other, 0))
 
 
-def hard_sigmoid(gain: float, shift: float) -> Function:
+def hard_sigmoid(gain: float, shift: float) -> TableFunction:
     """``gain x + shift``, limited to 0 and 1; limits as of :func:`clip`."""
     if gain <= 0:
         raise ValueError(f"gain={gain}: must be above 0")
@@ -300,18 +300,18 @@ def hard_sigmoid(gain: float, shift: float) -> Function:
     def value(x: Values) -> Values:
         return np.clip((x - least) / (most - least), 0, 1)
 
-    return Function(
+    return TableFunction(
         value=_sided(value, lambda x: value(-x), size), slope=_between(least, most, 1 / (most - least), size)
     )
 
 
-def selu(alpha: float, gain: float = 1.0) -> Function:
+def selu(alpha: float, gain: float = 1.0) -> TableFunction:
     """``gain`` times x above 0, times ``alpha (exp(x) - 1)`` below: ELU with a gain of 1."""
     if alpha <= 0 or gain <= 0:
         raise ValueError(f"alpha={alpha}, gain={gain}: must be above 0")
     # Pieces rise by less than a 32nd of a table's unit.
     size = max(math.frexp(0.999 * gain * max(alpha, 1))[1], 0)
-    return Function(
+    return TableFunction(
         value=_sided(np.zeros_like, lambda x: gain * alpha * np.expm1(-x), 4, size),
         slope=_sided(lambda x: np.full_like(x, gain), lambda x: gain * alpha * np.exp(-x), 4, size),
         line=gain,
@@ -327,11 +327,11 @@ def _mish_slope(x: Values) -> Values:
     return factor + x * (1 - factor**2) * _sigmoid(x)
 
 
-MISH = Function(
+MISH = TableFunction(
     value=_sided(_mish, lambda x: _mish(-x), 4, times=Times.ARGUMENT),
     slope=_sided(_mish_slope, lambda x: _mish_slope(-x), 4),
 )
-SOFTPLUS = Function(
+SOFTPLUS = TableFunction(
     value=Curve(tables=(Chords(lambda x: np.log1p(np.exp(-x)), 4),), mirror=Mirror.SAME, range=4),
     slope=LOGISTIC.value,
     line=1.0,
@@ -343,14 +343,14 @@ def _mirrored(function: Callable[[Values], Values], range: int, exponent: int, m
     return Curve(tables=(Chords(function, range, exponent),), mirror=mirror, range=range, exponent=exponent)
 
 
-SOFTSIGN = Function(
+SOFTSIGN = TableFunction(
     value=_mirrored(lambda x: x / (1 + x), 5, 1, Mirror.OPPOSITE),
     slope=_mirrored(lambda x: (1 + x) ** -2.0, 4, 1, Mirror.SAME),
 )
 #: Of arguments to 64, which are 10 periods.
 _SINE, _COSINE = _mirrored(np.sin, 6, 2, Mirror.OPPOSITE), _mirrored(np.cos, 6, 2, Mirror.SAME)
-SINE = Function(value=_SINE, slope=_COSINE)
-COSINE = Function(value=_COSINE, slope=_mirrored(lambda x: -np.sin(x), 6, 2, Mirror.OPPOSITE))
+SINE = TableFunction(value=_SINE, slope=_COSINE)
+COSINE = TableFunction(value=_COSINE, slope=_mirrored(lambda x: -np.sin(x), 6, 2, Mirror.OPPOSITE))
 
 
 def _inverse(x: Values) -> Values:
@@ -358,13 +358,13 @@ def _inverse(x: Values) -> Values:
 
 
 #: 1 / x within a quarter for magnitudes from an eighth to 128.
-INVERSE = Function(
+INVERSE = TableFunction(
     value=_mirrored(_inverse, 7, 8, Mirror.OPPOSITE),
     slope=_mirrored(lambda x: -(_inverse(np.maximum(x, 0.5)) ** 2), 7, 8, Mirror.SAME),
 )
 
 
-def root(exponent: float) -> Function:
+def root(exponent: float) -> TableFunction:
     """``x ** exponent`` for x from 0 to 16; the slope is that of 1/64 and more."""
     if not 0 < exponent < 2:
         raise ValueError(f"exponent={exponent:g}: must be above 0 and below 2")
@@ -373,7 +373,7 @@ def root(exponent: float) -> Function:
         made: Values = exponent * np.maximum(x, 1 / 64) ** (exponent - 1)
         return made
 
-    return Function(
+    return TableFunction(
         value=_mirrored(lambda x: x**exponent, 4, _scale(lambda x: x**exponent, 4), Mirror.SAME),
         slope=_mirrored(slope, 4, _scale(slope, 4), Mirror.SAME),
     )
@@ -386,12 +386,12 @@ def _scale(function: Callable[[Values], Values], range: int) -> int:  # noqa: A0
     return max(math.frexp(rise * 1.001)[1] + 5, math.frexp(most * 1.01)[1] - 1, 0)
 
 
-def exponential(gain: float) -> Function:
+def exponential(gain: float) -> TableFunction:
     """``exp(gain x)`` for magnitudes to 4 / gain."""
     if not 1 / 32 <= gain <= 2 or math.frexp(gain)[0] != 0.5:
         raise ValueError(f"gain={gain:g}: must be a power of two from 1/32 to 2")
     size = 2 - math.frexp(gain)[1] + 1
-    return Function(
+    return TableFunction(
         value=_sided(lambda x: np.exp(gain * x), lambda x: np.exp(-gain * x), size, 5),
         slope=_sided(lambda x: gain * np.exp(gain * x), lambda x: gain * np.exp(-gain * x), size, 5),
     )

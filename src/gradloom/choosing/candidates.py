@@ -13,7 +13,7 @@ from gradloom.models.adapters.language.lora_xs import fresh_cores
 from gradloom.models.adapters.language.methods import IA3, LAYERNORM, LORA, LORA_XS, Method
 from gradloom.models.adapters.language.methods import METHODS as KNOWN
 from gradloom.models.adapters.language.vectors import fresh_vectors
-from gradloom.models.adapters.lora import Learnt, fresh_lora
+from gradloom.models.adapters.lora import LearntModule, fresh_lora
 from gradloom.models.language import LanguageModel
 from gradloom.output import some
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -150,7 +150,7 @@ class Choice:
 
     method: Method
     targets: Sequence[tuple[str, ...]]
-    fresh: Callable[[LanguageModel, Callable[[str], np.ndarray], Candidate, int], dict[str, Learnt]]
+    fresh: Callable[[LanguageModel, Callable[[str], np.ndarray], Candidate, int], dict[str, LearntModule]]
     ranks: Sequence[int] = (0,)
     stores: Sequence[str] = ("words",)
     lr: float = 1e-3
@@ -158,21 +158,21 @@ class Choice:
 
 def _fresh_lora(
     model: LanguageModel, tensor: Callable[[str], np.ndarray], candidate: Candidate, seed: int
-) -> dict[str, Learnt]:
+) -> dict[str, LearntModule]:
     layers = range(candidate.from_layer, model.layers)
     return dict(fresh_lora(model, rank=candidate.rank, targets=candidate.targets, layers=layers, seed=seed))
 
 
 def _fresh_cores(
     model: LanguageModel, tensor: Callable[[str], np.ndarray], candidate: Candidate, seed: int
-) -> dict[str, Learnt]:
+) -> dict[str, LearntModule]:
     layers = range(candidate.from_layer, model.layers)
     return dict(fresh_cores(model, tensor, rank=candidate.rank, targets=candidate.targets, layers=layers))
 
 
 def _fresh_vectors(
     model: LanguageModel, tensor: Callable[[str], np.ndarray], candidate: Candidate, seed: int
-) -> dict[str, Learnt]:
+) -> dict[str, LearntModule]:
     layers = range(candidate.from_layer, model.layers)
     return dict(fresh_vectors(model, KNOWN[candidate.method], tensor, targets=candidate.targets, layers=layers))
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.graph.descent import AdamW
+from gradloom.graph.descent import FloatDescent
 from gradloom.graph.methods import Learning
 from gradloom.graph.onnx.reader import load_network
-from gradloom.graph.training import Training
+from gradloom.graph.training import FloatTraining
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
 from gradloom.systems.job import digest
-from gradloom.systems.networks.data import Samples, load_samples
+from gradloom.systems.networks.data import NetworkSamples, load_samples
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.requests import NetworkChoice
 from gradloom.systems.networks.scores import scored
@@ -215,7 +215,7 @@ class NetworkChooser(Chooser[NetworkOffer]):
     def _learnt(self, offer: NetworkOffer, epochs: int) -> tuple[float, float]:
         """Held-out loss before a run and after it; infinite if it diverges."""
         learning = self._learning(offer.method, offer.targets, offer.rank)
-        training = Training(learning, self.loss, AdamW(self.workload.lr))
+        training = FloatTraining(learning, self.loss, FloatDescent(self.workload.lr))
         learn, held = (training.prepare(each.x) for each in (self.learn, self.held))
         random = np.random.default_rng([self.seed, 1])
         first = self._judged(training, held)
@@ -226,10 +226,10 @@ class NetworkChooser(Chooser[NetworkOffer]):
             return first, math.inf
         return first, self._judged(training, held)
 
-    def _judged(self, training: Training, crossing: dict[str, np.ndarray]) -> float:
+    def _judged(self, training: FloatTraining, crossing: dict[str, np.ndarray]) -> float:
         t = training.port.tensor
         found = training.logits(crossing).reshape(-1, t.rows, t.features)
-        loss = scored(self.loss, found, Samples(self.held.x, self.held.y))["loss"]
+        loss = scored(self.loss, found, NetworkSamples(self.held.x, self.held.y))["loss"]
         return loss if math.isfinite(loss) else math.inf
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.adapters.lora import Learnt, layer_of
+from gradloom.models.adapters.lora import LearntModule, layer_of
 from gradloom.sim.run.threads import Threads
 from gradloom.systems.text.reference.descent import fine_tune
 from gradloom.systems.text.reference.llama import FloatModel
@@ -97,7 +97,7 @@ class Slopes:
 
 
 def _together(
-    everywhere: Mapping[str, Candidate], adapters: Mapping[str, Mapping[str, Learnt]]
+    everywhere: Mapping[str, Candidate], adapters: Mapping[str, Mapping[str, LearntModule]]
 ) -> list[tuple[tuple[str, ...], int]]:
     """Methods whose gradients one pass has, with their tokens of a text.
 
@@ -114,7 +114,7 @@ def _together(
     return found
 
 
-def held_out(llama: FloatModel, split: Split, adapters: Mapping[str, Learnt] | None = None) -> float:
+def held_out(llama: FloatModel, split: Split, adapters: Mapping[str, LearntModule] | None = None) -> float:
     """Mean loss of the held-out windows, nats a token.
 
     It is not finite where an adapter is not.
@@ -134,7 +134,7 @@ def learns(
     lr: float | None = None,
     tell: Tell | None = None,
     text: str = "",
-) -> tuple[float, dict[str, Learnt]]:
+) -> tuple[float, dict[str, LearntModule]]:
     """Held-out loss after ``steps`` updates, and the adapters.
 
     Adapters are fresh before; the loss is infinite if the fine-tune diverged.

@@ -10,7 +10,7 @@ from .finalists import Offer
 from .quality import Tell, Tensors, held_out, learns
 from .state import ChoiceState
 from .texts import Split
-from .trunk import Trunk
+from .trunk import FloatTrunk
 
 __all__ = ["short_runs"]
 
@@ -35,7 +35,7 @@ def short_runs(
     with their numbers of updates; those that ``state`` knows are not run again.
     """
     left = [(each, count) for each, count in planned if str(each.candidate) not in state.losses]
-    trunk = Trunk(llama)
+    trunk = FloatTrunk(llama)
     if left or _BEFORE not in state.losses:
         _keep(trunk, split, left or planned[:1], tell, threads)
     if _BEFORE not in state.losses:
@@ -63,7 +63,7 @@ def short_runs(
     return state.losses[_BEFORE], [state.losses[str(each.candidate)] for each, _ in planned]
 
 
-def _keep(trunk: Trunk, split: Split, left: Sequence[tuple[Offer, int]], tell: Tell, threads: Threads) -> None:
+def _keep(trunk: FloatTrunk, split: Split, left: Sequence[tuple[Offer, int]], tell: Tell, threads: Threads) -> None:
     """Runs the layers below what learns, once a text."""
     wanted: dict[tuple[int, ...], set[int]] = {}
     for each, count in left:

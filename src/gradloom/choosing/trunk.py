@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from gradloom.models.adapters.lora import Learnt, lowest_layer
+from gradloom.models.adapters.lora import LearntModule, lowest_layer
 from gradloom.systems.text.reference.llama import FloatModel
 
-__all__ = ["Trunk"]
+__all__ = ["FloatTrunk"]
 
 
-class Trunk:
+class FloatTrunk:
     """A float model that keeps the inputs of some layers.
 
     Parameters
@@ -37,7 +37,7 @@ class Trunk:
         return self.llama.entering(layer, tokens, start) if known is None else known
 
     def loss(
-        self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None, entry: np.ndarray | None = None
+        self, tokens: Sequence[int], adapters: Mapping[str, LearntModule] | None = None, entry: np.ndarray | None = None
     ) -> float:
         """Mean cross-entropy of the text, in nats a token."""
         if adapters and entry is None and (lowest := lowest_layer(adapters)):
@@ -45,7 +45,7 @@ class Trunk:
         return self.llama.loss(tokens, adapters, entry)
 
     def gradients(
-        self, tokens: Sequence[int], adapters: Mapping[str, Learnt], entry: np.ndarray | None = None
+        self, tokens: Sequence[int], adapters: Mapping[str, LearntModule], entry: np.ndarray | None = None
     ) -> tuple[float, dict[str, tuple[np.ndarray, ...]]]:
         """The loss, and the gradients of all parts of every adapter."""
         return self.llama.gradients(tokens, adapters, entry)

@@ -67,7 +67,7 @@ TUNING: dict[str, Any] = {
 
 
 def board_of(asked: Asked, host: str, design: object = None) -> Any:
-    """The :class:`~gradloom.boards.links.reach.Reach` of a preset's board.
+    """The :class:`~gradloom.boards.links.reach.BoardReach` of a preset's board.
 
     It has the design that ``flash`` put there.
     """

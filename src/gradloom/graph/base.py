@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import prod
 
-from gradloom.program.operations import Function, Weight
+from gradloom.program.operations import TensorFunction, Weight
 
 __all__ = ["Operation", "Tensor", "Weight"]
 
@@ -32,7 +32,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Operation(Function[Tensor]):
+class Operation(TensorFunction[Tensor]):
     """Makes ``o`` of the tensors ``i``; it knows no values.
 
     ``positive``: values below 0 become 0, as by a ReLU behind it.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["AdamW", "Momentum"]
+__all__ = ["FloatDescent", "Momentum"]
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Momentum:
 
 
 @dataclass
-class AdamW:
+class FloatDescent:
     """``torch.optim.AdamW``."""
 
     lr: float

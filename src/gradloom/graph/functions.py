@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["FUNCTIONS", "Function", "named"]
+__all__ = ["FUNCTIONS", "Formula", "named"]
 
 _ROOT2, _TANH = math.sqrt(2), math.sqrt(2 / math.pi)
 _CUBE = 0.044715
 
 
 @dataclass(frozen=True)
-class Function:
+class Formula:
     """``of(x, *parameters)``, and its derivative by x."""
 
     of: Callable[..., np.ndarray]
@@ -109,47 +109,45 @@ def _power_slope(x: np.ndarray, exponent: float) -> np.ndarray:
 
 
 #: By name. At a corner the slope is that of PyTorch.
-FUNCTIONS: dict[str, Function] = {
-    "relu": Function(lambda x: np.maximum(x, 0), lambda x: (x > 0).astype(x.dtype)),
-    "clip": Function(lambda x, low, high: np.clip(x, low, high), _within),
-    "leaky_relu": Function(
-        lambda x, slope: np.where(x < 0, slope * x, x), lambda x, slope: np.where(x > 0, 1.0, slope)
-    ),
-    "elu": Function(
+FUNCTIONS: dict[str, Formula] = {
+    "relu": Formula(lambda x: np.maximum(x, 0), lambda x: (x > 0).astype(x.dtype)),
+    "clip": Formula(lambda x, low, high: np.clip(x, low, high), _within),
+    "leaky_relu": Formula(lambda x, slope: np.where(x < 0, slope * x, x), lambda x, slope: np.where(x > 0, 1.0, slope)),
+    "elu": Formula(
         lambda x, a: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x),
         lambda x, a: np.where(x < 0, a * np.exp(np.minimum(x, 0)), 1.0),
     ),
-    "selu": Function(
+    "selu": Formula(
         lambda x, a, gain: gain * np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x),
         lambda x, a, gain: gain * np.where(x < 0, a * np.exp(np.minimum(x, 0)), 1.0),
     ),
-    "sigmoid": Function(sigmoid, lambda x: sigmoid(x) * (1 - sigmoid(x))),
-    "tanh": Function(np.tanh, lambda x: 1 - np.tanh(x) ** 2),
-    "hard_sigmoid": Function(
+    "sigmoid": Formula(sigmoid, lambda x: sigmoid(x) * (1 - sigmoid(x))),
+    "tanh": Formula(np.tanh, lambda x: 1 - np.tanh(x) ** 2),
+    "hard_sigmoid": Formula(
         lambda x, gain, shift: np.clip(gain * x + shift, 0, 1),
         lambda x, gain, shift: gain * _within(gain * x + shift, 0, 1),
     ),
-    "hard_swish": Function(
+    "hard_swish": Formula(
         lambda x: x * np.clip(x / 6 + 0.5, 0, 1), lambda x: np.where(x <= -3, 0.0, np.where(x >= 3, 1.0, x / 3 + 0.5))
     ),
-    "silu": Function(lambda x: x * sigmoid(x), _silu_slope),
-    "quick_gelu": Function(lambda x: x * sigmoid(1.702 * x), _quick_slope),
-    "gelu": Function(lambda x: x * _normal(x), _gelu_slope),
-    "gelu_tanh": Function(_gelu_tanh, _gelu_tanh_slope),
-    "softplus": Function(_softplus, sigmoid),
-    "softsign": Function(lambda x: x / (1 + np.abs(x)), lambda x: 1 / (1 + np.abs(x)) ** 2),
-    "mish": Function(lambda x: x * np.tanh(_softplus(x)), _mish_slope),
-    "affine": Function(lambda x, gain, shift: gain * x + shift, lambda x, gain, shift: np.full_like(x, gain)),
-    "power": Function(lambda x, exponent: x**exponent, _power_slope),
-    "exp": Function(np.exp, np.exp),
-    "exp_of": Function(lambda x, gain: np.exp(gain * x), lambda x, gain: gain * np.exp(gain * x)),
-    "inverse": Function(lambda x: 1 / x, lambda x: -1 / (x * x)),
-    "log": Function(np.log, lambda x: 1 / x),
-    "erf": Function(erf, lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x)),
-    "abs": Function(np.abs, np.sign),
-    "step": Function(lambda x: (x > 0).astype(x.dtype), np.zeros_like),
-    "sin": Function(np.sin, np.cos),
-    "cos": Function(np.cos, lambda x: -np.sin(x)),
+    "silu": Formula(lambda x: x * sigmoid(x), _silu_slope),
+    "quick_gelu": Formula(lambda x: x * sigmoid(1.702 * x), _quick_slope),
+    "gelu": Formula(lambda x: x * _normal(x), _gelu_slope),
+    "gelu_tanh": Formula(_gelu_tanh, _gelu_tanh_slope),
+    "softplus": Formula(_softplus, sigmoid),
+    "softsign": Formula(lambda x: x / (1 + np.abs(x)), lambda x: 1 / (1 + np.abs(x)) ** 2),
+    "mish": Formula(lambda x: x * np.tanh(_softplus(x)), _mish_slope),
+    "affine": Formula(lambda x, gain, shift: gain * x + shift, lambda x, gain, shift: np.full_like(x, gain)),
+    "power": Formula(lambda x, exponent: x**exponent, _power_slope),
+    "exp": Formula(np.exp, np.exp),
+    "exp_of": Formula(lambda x, gain: np.exp(gain * x), lambda x, gain: gain * np.exp(gain * x)),
+    "inverse": Formula(lambda x: 1 / x, lambda x: -1 / (x * x)),
+    "log": Formula(np.log, lambda x: 1 / x),
+    "erf": Formula(erf, lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x)),
+    "abs": Formula(np.abs, np.sign),
+    "step": Formula(lambda x: (x > 0).astype(x.dtype), np.zeros_like),
+    "sin": Formula(np.sin, np.cos),
+    "cos": Formula(np.cos, lambda x: -np.sin(x)),
 }
 
 #: What an expression of several operations is looked up as.

@@ -18,7 +18,7 @@ from .mathematics import FloatReading
 from .network import Network
 from .operations import Convolution, Linear
 from .scaling import filled
-from .windows import Windows
+from .windows import PaddedWindows
 
 __all__ = ["rounded"]
 
@@ -86,7 +86,7 @@ class _Windows:
         for own in (x[at : at + count] for at in range(0, len(x), count)):
             if isinstance(each, Convolution):
                 shape = each.kernel, each.stride, each.pads, each.dilation
-                own = Windows(each.i[0].sides, each.o.sides, *shape).read(own)
+                own = PaddedWindows(each.i[0].sides, each.o.sides, *shape).read(own)
             parts = own.reshape(-1, self.taps, self.groups, own.shape[-1] // self.groups).transpose(2, 0, 1, 3)
             yield parts.reshape(*parts.shape[:2], -1)
 

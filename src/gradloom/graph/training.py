@@ -16,7 +16,7 @@ from .methods import Learning
 from .network import Network, Port
 from .operations import Activation, Softmax
 
-__all__ = ["Training", "before_loss", "ended", "without_end"]
+__all__ = ["FloatTraining", "before_loss", "ended", "without_end"]
 
 Kept = dict[str, np.ndarray]
 
@@ -63,7 +63,7 @@ def ended(last: Operation | None, x: np.ndarray) -> np.ndarray:
     return x if last is None else sigmoid(x)
 
 
-class Training:
+class FloatTraining:
     """Steps of an optimiser on what learns.
 
     Parameters

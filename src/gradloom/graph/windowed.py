@@ -7,7 +7,7 @@ import numpy as np
 
 from .base import Operation
 from .operations import Convolution, Pool
-from .windows import Windows
+from .windows import PaddedWindows
 
 __all__ = ["Windowed"]
 
@@ -34,11 +34,11 @@ class Windowed:
         """A layer's weights, for products; ``back``: of gradients."""
         raise NotImplementedError
 
-    def _geometry(self, each: Convolution | Pool) -> Windows:
+    def _geometry(self, each: Convolution | Pool) -> PaddedWindows:
         large, small = each.i[0], each.o
         if isinstance(each, Convolution) and each.transposed:
             large, small = small, large
-        return Windows(large.sides, small.sides, each.kernel, each.stride, each.pads, each.dilation)
+        return PaddedWindows(large.sides, small.sides, each.kernel, each.stride, each.pads, each.dilation)
 
     def tapped(self, windows: np.ndarray, w: np.ndarray) -> np.ndarray:
         """A depthwise layer: windows times ``w [channels, taps]``, every channel by itself."""

@@ -9,11 +9,11 @@ from itertools import product as every
 
 import numpy as np
 
-__all__ = ["Windows"]
+__all__ = ["PaddedWindows"]
 
 
 @dataclass(frozen=True)
-class Windows:
+class PaddedWindows:
     """Windows of ``sides``, as many as ``places`` say; those in pads or beyond read ``filling``.
 
     Pads below 0 leave out values in front of the first window.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import __version__
-from gradloom.boards.links.reach import Reach
+from gradloom.boards.links.reach import BoardReach
 from gradloom.firmware.device.host import Accelerator
 from gradloom.firmware.device.selftest import Result, run_selftest
 from gradloom.firmware.jobs.job import JobError, JobPlan, read_plan
@@ -200,7 +200,7 @@ def _request(plan: JobPlan, preset: Preset | None) -> tuple[Preset, Options]:
         raise JobError("job.json: about: has no request") from None
 
 
-def connected(reach: Reach) -> Agent:
+def connected(reach: BoardReach) -> Agent:
     """The agent of a board.
 
     :class:`~gradloom.firmware.jobs.remote.RemoteError` where there is none.
@@ -208,7 +208,7 @@ def connected(reach: Reach) -> Agent:
     return Agent(reach.command, client=f"{getpass.getuser()}@{socket.gethostname()}", explain=reach.explain)
 
 
-def start_on(reach: Reach, preset: Preset, options: Options, *, progress: Progress | None = None) -> Started:
+def start_on(reach: BoardReach, preset: Preset, options: Options, *, progress: Progress | None = None) -> Started:
     """Copies a fine-tune to a board and starts it; it goes on after this.
 
     A board without an agent is told before the job is written; design, memory and who has the board are looked at
@@ -241,7 +241,7 @@ def start_on(reach: Reach, preset: Preset, options: Options, *, progress: Progre
 
 
 def attach(
-    reach: Reach,
+    reach: BoardReach,
     name: str,
     *,
     output: Path | str,
@@ -279,7 +279,7 @@ def attach(
 
 
 def _attached(
-    reach: Reach,
+    reach: BoardReach,
     name: str,
     started: Started | None,
     output: Path | str,
@@ -308,7 +308,9 @@ def _unheard(line: str) -> None:
     pass
 
 
-def _fetched(reach: Reach, name: str, folder: Path, tell: Progress, say: Callable[[str], object]) -> tuple[int, int]:
+def _fetched(
+    reach: BoardReach, name: str, folder: Path, tell: Progress, say: Callable[[str], object]
+) -> tuple[int, int]:
     """Follows a job to its end, and copies its results to a folder; returns bytes that were sent and received."""
     with connected(reach) as agent:
         jobs = agent.jobs()
@@ -331,7 +333,7 @@ def _fetched(reach: Reach, name: str, folder: Path, tell: Progress, say: Callabl
 
 
 def finetune_on(
-    reach: Reach,
+    reach: BoardReach,
     preset: Preset,
     options: Options,
     *,
@@ -346,7 +348,7 @@ def finetune_on(
     return _attached(reach, started.name, started, output, preset, compare, progress or silent, say or _unheard)
 
 
-def infer_on(reach: Reach, asked: Asked, options: Options, *, progress: Progress | None = None) -> Inferred:
+def infer_on(reach: BoardReach, asked: Asked, options: Options, *, progress: Progress | None = None) -> Inferred:
     """Answers by a board's machine, from here.
 
     Options and result are those of :func:`gradloom.infer` with the engine ``rtl``: words are compared with the
@@ -365,7 +367,7 @@ def infer_on(reach: Reach, asked: Asked, options: Options, *, progress: Progress
     return result
 
 
-def selftest_on(reach: Reach) -> list[Result]:
+def selftest_on(reach: BoardReach) -> list[Result]:
     """Self-test of a board's machine: ``(name, ok, detail)`` of each check."""
     with connected(reach) as agent, agent.open(None) as transport:
         return run_selftest(Accelerator(transport))

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gradloom.firmware.device.host import Counters
+from gradloom.firmware.device.host import ProgramCounters
 from gradloom.firmware.device.machine import parse_table
 from gradloom.firmware.device.registers import COMMAND_BYTES
 from gradloom.firmware.jobs.job import JobError, JobPlan, JobStage, Losses
@@ -79,7 +79,7 @@ class JobRecorder:
         self._window = max(self._window, int(offset) + int(length))
         return bytes(length)
 
-    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
+    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> ProgramCounters:
         """Writes a run down; counters of zero."""
         if self._program is not None or self._reads:
             self._end_stage()
@@ -153,9 +153,9 @@ def _changed(before: bytes, after: bytes) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2])]
 
 
-def _zeros(phases: Sequence[str]) -> Counters:
-    names = [name for name in Counters.__annotations__ if name != "phases"]
-    return Counters(phases=dict.fromkeys(phases, 0), **dict.fromkeys(names, 0))
+def _zeros(phases: Sequence[str]) -> ProgramCounters:
+    names = [name for name in ProgramCounters.__annotations__ if name != "phases"]
+    return ProgramCounters(phases=dict.fromkeys(phases, 0), **dict.fromkeys(names, 0))
 
 
 class JobResults(JobRecorder):
@@ -192,12 +192,12 @@ class JobResults(JobRecorder):
         self._at += length
         return found
 
-    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
+    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> ProgramCounters:
         """Counters that the board had."""
         super().run(offset, commands)
         if not self._counters:
             raise self._other()
-        return Counters(**self._counters.pop(0))
+        return ProgramCounters(**self._counters.pop(0))
 
     def finished(self) -> None:
         """Refuses a job that was written for another request.

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.rtl.formats.fixed import Fixed
 
-__all__ = ["Conv", "Dense", "Network", "PixelMap", "windows"]
+__all__ = ["ConvLayer", "DenseLayer", "LayerNetwork", "PixelMap", "windows"]
 
 
 def windows(size: int, kernel: int, stride: int, pads: tuple[int, int]) -> int:
@@ -45,7 +45,7 @@ def _check_bias(name: str, bias: np.ndarray, outputs: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Conv:
+class ConvLayer:
     """Convolution, bias, ReLU and max-pooling.
 
     ReLU and max-pooling are optional.
@@ -133,7 +133,7 @@ class Conv:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Dense:
+class DenseLayer:
     """Matrix product of the flattened input, bias and optional ReLU.
 
     The input is in NCHW order.
@@ -250,17 +250,18 @@ class PixelMap:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Network:
+class LayerNetwork:
     """Layers in a row; the outputs of the last are the logits.
 
-    The last one is a :class:`Dense`. Where it has one output ``z``, it gets a first one that is always 0: cross-entropy
-    of ``(0, z)`` is binary cross-entropy of ``z``, and the larger of both is class 1 where ``z`` is above 0.
+    The last one is a :class:`DenseLayer`. Where it has one output ``z``, it gets a first one that is always 0:
+    cross-entropy of ``(0, z)`` is binary cross-entropy of ``z``, and the larger of both is class 1 where ``z`` is above
+    0.
 
     Parameters
     ----------
     name : str
     input_shape : ``(c, h, w)``
-    layers : sequence of :class:`Conv` and :class:`Dense`
+    layers : sequence of :class:`ConvLayer` and :class:`DenseLayer`
         Nameless layers are given ``conv1, conv2, …`` and ``fc1, fc2, …``. Names must differ.
     pixel_map : :class:`~PixelMap`
         What makes the first layer's input of an image.
@@ -273,7 +274,7 @@ class Network:
 
     name: str
     input_shape: tuple[int, int, int]
-    layers: tuple[Conv | Dense, ...] = field(repr=False)
+    layers: tuple[ConvLayer | DenseLayer, ...] = field(repr=False)
     pixel_map: PixelMap = field(default=PixelMap(), repr=False)
     one_logit: bool = field(init=False, default=False)
 
@@ -289,10 +290,10 @@ class Network:
         if not self.layers:
             raise ValueError("layers is empty: a network has at least one layer")
         for index, layer in enumerate(self.layers):
-            if not isinstance(layer, (Conv, Dense)):
+            if not isinstance(layer, (ConvLayer, DenseLayer)):
                 raise ValueError(f"layers[{index}] is a {type(layer).__name__}: expected Conv or Dense")
         last = self.layers[-1]
-        if not isinstance(last, Dense) or last.relu:
+        if not isinstance(last, DenseLayer) or last.relu:
             raise ValueError("the last layer gives the logits: it must be a Dense without ReLU")
         if last.outputs == 1:
             put(self, "one_logit", True)
@@ -310,7 +311,7 @@ class Network:
         given = {layer.name for layer in self.layers}
         names, count = [], {"conv": 0, "fc": 0}
         for layer in self.layers:
-            kind = "conv" if isinstance(layer, Conv) else "fc"
+            kind = "conv" if isinstance(layer, ConvLayer) else "fc"
             count[kind] += 1
             while not layer.name and f"{kind}{count[kind]}" in given:
                 count[kind] += 1

@@ -8,9 +8,9 @@ import numpy as np
 
 from .files.onnx_file import RefusedNode
 from .files.onnx_graph import Node, OnnxGraph
-from .network import Conv, Dense, PixelMap
+from .network import ConvLayer, DenseLayer, PixelMap
 
-__all__ = ["NO_PADS", "Chain", "Draft"]
+__all__ = ["NO_PADS", "Chain", "LayerDraft"]
 
 #: Elements of a layer's input or result at most; designs take less.
 _MOST = 1 << 24
@@ -20,13 +20,13 @@ _RECURRENT = frozenset("LSTM GRU RNN Scan QuantLSTMCell DynamicQuantizeLSTM".spl
 
 
 @dataclass
-class Draft:
+class LayerDraft:
     """The layer being read.
 
     Later nodes add ReLU and pooling, or fold into its weights.
     """
 
-    layer: Conv | Dense
+    layer: ConvLayer | DenseLayer
 
     @property
     def linear(self) -> bool:
@@ -56,7 +56,7 @@ class Chain:
     def __init__(self, model: Any, name: str, input_shape: tuple[int, int, int] | None):
         self.graph = OnnxGraph(model)
         self.name, self.given = name, input_shape
-        self.drafts: list[Draft] = []
+        self.drafts: list[LayerDraft] = []
         self.pixel_map = PixelMap()
         self.order: np.ndarray | None = None
         self.pads: tuple[int, int, int, int] = NO_PADS
@@ -123,7 +123,7 @@ class Chain:
         if node.inputs[0] != self.tensor:
             raise RefusedNode(f"its first input must be the layer before it, not {node.inputs[0]!r}")
 
-    def last(self, node: Node) -> Draft:
+    def last(self, node: Node) -> LayerDraft:
         """The layer that a node belongs to."""
         if not self.drafts:
             raise RefusedNode(f"{node.kind} before the first Conv or Gemm is not supported")
@@ -153,10 +153,10 @@ class Chain:
                 f"its input has shape {[self.batch_name, *self.shape]}: expected [batch, channels, height, width]"
             )
 
-    def append(self, layer: Conv | Dense) -> None:
+    def append(self, layer: ConvLayer | DenseLayer) -> None:
         """Begins a layer behind the others."""
         self.own, self.order = layer.output_shape(self.own), None
-        self.drafts.append(Draft(layer))
+        self.drafts.append(LayerDraft(layer))
 
     def fold(self, scale: np.ndarray | float, shift: np.ndarray | float) -> None:
         """Puts ``scale * x + shift`` into the layer before it.

@@ -8,7 +8,7 @@ import numpy as np
 
 from .files.onnx_file import RefusedNode, read_onnx
 from .files.onnx_graph import Node
-from .network import Dense, Network, PixelMap
+from .network import DenseLayer, LayerNetwork, PixelMap
 from .onnx_chain import NO_PADS, Chain
 from .onnx_operators import HANDLERS, LAYOUT
 
@@ -23,7 +23,7 @@ _HINTS = {
 _SUPPORTED = ", ".join((*HANDLERS, "Identity", "Dropout"))
 
 
-def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = None) -> Network:
+def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = None) -> LayerNetwork:
     """The network in the file ``path``.
 
     Its external data are read too, where it has any.
@@ -31,7 +31,7 @@ def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = No
     Add, Sub, Mul, Div and BatchNormalization are folded into the layer before them; before the first layer they become
     the network's ``pixel_map``. Dropout, Identity, and changes of the layout vanish. A Softmax or LogSoftmax at the end
     is left out, a Sigmoid behind one logit too: the loss is computed from the logits. A node that cannot become a part
-    of a :class:`Network` is a :class:`ValueError` that names the node and its operator.
+    of a :class:`LayerNetwork` is a :class:`ValueError` that names the node and its operator.
 
     The images are ``[channels, height, width]``, also where the file's own input is channels-last and a Transpose
     begins the network.
@@ -51,14 +51,14 @@ def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = No
         raise ValueError(f"{path}: {error}") from None
 
 
-def _network(chain: Chain) -> Network:
+def _network(chain: Chain) -> LayerNetwork:
     chain.graph.each(lambda node: _read(chain, node))
     if chain.graph.outputs != [chain.tensor] or not chain.drafts:
         raise ValueError(f"output {chain.graph.outputs[0]!r} is not computed from the input by any layer")
     if chain.pads != NO_PADS:
         raise ValueError(f"{chain.label}: no Conv follows it: a Pad is supported right before one only")
     last = chain.drafts[-1].layer
-    if not isinstance(last, Dense) or last.relu:
+    if not isinstance(last, DenseLayer) or last.relu:
         raise ValueError(
             f"{chain.label}: the network ends here: its last layer gives the logits, it must be a Dense (Gemm or "
             "MatMul) without ReLU"
@@ -79,7 +79,7 @@ def _network(chain: Chain) -> Network:
         }
     )
     c, h, w = chain.image
-    return Network(name=chain.name, input_shape=(c, h, w), layers=tuple(layers), pixel_map=pixels)
+    return LayerNetwork(name=chain.name, input_shape=(c, h, w), layers=tuple(layers), pixel_map=pixels)
 
 
 def _read(chain: Chain, node: Node) -> None:
@@ -112,7 +112,7 @@ def shipped_networks() -> dict[str, Path]:
     return {name: Path(__file__).parent / "data" / f"{name}.onnx" for name in ("lenet5", "digits")}
 
 
-def load_pretrained(name: str = "lenet5") -> Network:
+def load_pretrained(name: str = "lenet5") -> LayerNetwork:
     """A base network in the package, trained on upright digits.
 
     It is LeNet-5, or ``digits`` for images of 8 x 8.

@@ -11,7 +11,7 @@ import numpy as np
 
 from gradloom.rtl.formats.codebook import NF4
 
-from .network import Conv, Dense, Network
+from .network import ConvLayer, DenseLayer, LayerNetwork
 
 __all__ = ["NetworkGraph", "network_onnx"]
 
@@ -22,7 +22,7 @@ _INT8 = 127
 
 
 def network_onnx(
-    network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None = None, codes: str = "none"
+    network: LayerNetwork, adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None = None, codes: str = "none"
 ) -> bytes:
     """The ONNX file of a network, opset 18, in float32.
 
@@ -73,7 +73,11 @@ class NetworkGraph:
         return output
 
     def network(
-        self, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None, codes: str, x: str = "pixels"
+        self,
+        network: LayerNetwork,
+        adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None,
+        codes: str,
+        x: str = "pixels",
     ) -> None:
         """The base network on ``x``, and the sum of its logits and the adapters', ``logits``."""
         ends = []
@@ -90,9 +94,9 @@ class NetworkGraph:
         else:
             self.add("Identity", [x], "logits")
 
-    def _layer(self, x: str, name: str, layer: Conv | Dense) -> str:
+    def _layer(self, x: str, name: str, layer: ConvLayer | DenseLayer) -> str:
         weights = [self.constant(f"{name}.weight", layer.weight), self.constant(f"{name}.bias", layer.bias)]
-        if isinstance(layer, Dense):
+        if isinstance(layer, DenseLayer):
             x = self.add("Gemm", [self.add("Flatten", [x], f"{name}_flat"), *weights], f"{name}_sum", transB=1)
         else:
             x = self.add("Conv", [x, *weights], f"{name}_sum", strides=layer.stride, pads=layer.pads)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .files.onnx_file import RefusedNode
 from .files.onnx_graph import Node
-from .network import Conv, Dense
+from .network import ConvLayer, DenseLayer
 from .onnx_chain import NO_PADS, Chain
 
 __all__ = ["HANDLERS", "LAYOUT"]
@@ -34,7 +34,7 @@ def _conv(chain: Chain, node: Node) -> None:
     sides = chain.shape[1] + top + bottom, chain.shape[2] + left + right
     more = _pads_of(node, sides, kernel, stride)
     chain.append(
-        Conv(
+        ConvLayer(
             weight=weight,
             bias=np.zeros(len(weight)) if node.optional(2) is None else node.weights(2, "bias"),
             stride=tuple(stride),
@@ -113,7 +113,7 @@ def _relu(chain: Chain, node: Node) -> None:
 
 def _max_pool(chain: Chain, node: Node) -> None:
     draft = chain.last(node)
-    if not isinstance(draft.layer, Conv) or len(chain.own) != 3:
+    if not isinstance(draft.layer, ConvLayer) or len(chain.own) != 3:
         raise RefusedNode("it does not follow a Conv: only then is it supported")
     chain.in_image()
     kernel = node.attribute("kernel_shape")
@@ -176,7 +176,7 @@ def _dense(chain: Chain, node: Node, weight: np.ndarray, bias: np.ndarray | None
         raise RefusedNode(
             f"its bias has shape {list(bias.shape)}: expected one value for each of {len(weight)} outputs"
         ) from None
-    chain.append(Dense(weight=weight, bias=row, name=_layer_name(node)))
+    chain.append(DenseLayer(weight=weight, bias=row, name=_layer_name(node)))
 
 
 def _gemm(chain: Chain, node: Node) -> None:

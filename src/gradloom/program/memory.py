@@ -7,7 +7,7 @@ from typing import Self
 
 from .assembler import Instruction
 
-__all__ = ["BEAT", "BLOCK", "PAGE", "Kind", "MemoryMap", "rounded"]
+__all__ = ["BEAT", "BLOCK", "PAGE", "AreaKind", "MemoryMap", "rounded"]
 
 #: Bytes: an area begins at a multiple of the one, so that no beat belongs to two, and programs at one of the other.
 BEAT, PAGE = 64, 4096
@@ -20,7 +20,7 @@ def rounded(size: int, to: int = BEAT) -> int:
     return -(-size // to) * to
 
 
-class Kind(Enum):
+class AreaKind(Enum):
     """What an area holds.
 
     ``FROZEN``: what never changes. ``LEARNT``: adapters and their optimiser's state. ``KEPT``: other results that
@@ -34,8 +34,8 @@ class Kind(Enum):
 class MemoryMap:
     """Areas in the window by name, one after the other.
 
-    An area has an offset and a size in bytes, and a :class:`Kind`. All lifetimes are whole, so that no byte belongs to
-    two areas, until :meth:`settle` learns of shorter ones.
+    An area has an offset and a size in bytes, and a :class:`AreaKind`. All lifetimes are whole, so that no byte belongs
+    to two areas, until :meth:`settle` learns of shorter ones.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class MemoryMap:
     used: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    kinds: dict[str, Kind] = field(default_factory=dict)
+    kinds: dict[str, AreaKind] = field(default_factory=dict)
     align: int = BEAT
     least: int = 0
     shared: frozenset[str] = frozenset()
@@ -75,14 +75,14 @@ class MemoryMap:
         """A copy, for further content behind this one."""
         return type(self)(self.used, dict(self.offsets), dict(self.sizes), dict(self.kinds), self.align, self.least)
 
-    def place(self, name: str, size: int, kind: Kind = Kind.STEP) -> int:
+    def place(self, name: str, size: int, kind: AreaKind = AreaKind.STEP) -> int:
         """The offset of ``name``, which is placed if it is not yet."""
         if name not in self.offsets:
             self.offsets[name], self.sizes[name], self.kinds[name] = self.end, size, kind
             self.used = self.end + max(size, self.least)
         return self.offsets[name]
 
-    def of(self, kind: Kind) -> list[tuple[int, int]]:
+    def of(self, kind: AreaKind) -> list[tuple[int, int]]:
         """Offset and size of each area of a kind, in the order in which they were placed."""
         return [area for name, area in self.areas.items() if self.kinds[name] is kind]
 
@@ -104,7 +104,9 @@ class MemoryMap:
 
         new = {name: area for name, area in self.areas.items() if name not in before.offsets and area[1]}
         found = lives(steps, after, new, beat)
-        places, size = assigned((each for each in found if not each.read and self.kinds[each.name] is Kind.STEP), same)
+        places, size = assigned(
+            (each for each in found if not each.read and self.kinds[each.name] is AreaKind.STEP), same
+        )
         self.used = before.used
         for name in new:
             del self.offsets[name]

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-__all__ = ["Function", "Operation", "Reading", "Tensor", "Weight", "dependent", "needed"]
+__all__ = ["TensorFunction", "Operation", "Reading", "Tensor", "Weight", "dependent", "needed"]
 
 Listed = TypeVar("Listed", bound="Operation")
-TensorT = TypeVar("TensorT", bound="Named")
+TensorT = TypeVar("TensorT", bound="HasName")
 
 
-class Named(Protocol):
+class HasName(Protocol):
     """What has a name."""
 
     @property
@@ -84,7 +84,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Function(Operation, Generic[TensorT]):
+class TensorFunction(Operation, Generic[TensorT]):
     """Makes ``o`` of the tensors ``i``."""
 
     gives = ("o",)

@@ -12,7 +12,7 @@ from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engine, LoadPort
 from gradloom.rtl.shell.signature import ControlOpcode
 
 from .assembler import Assembler, Instruction
-from .memory import PAGE, Kind, MemoryMap, rounded
+from .memory import PAGE, AreaKind, MemoryMap, rounded
 
 __all__ = ["Place", "PlacedProgram", "Program", "Written"]
 
@@ -124,7 +124,7 @@ class PlacedProgram(Assembler):
         self.arrays: list[tuple[int, bytes]] = []
         self.memory = MemoryMap(first) if memory is None else memory
 
-    def room(self, *shape: int, kind: Kind = Kind.STEP) -> Place:
+    def room(self, *shape: int, kind: AreaKind = AreaKind.STEP) -> Place:
         """Place of an array that the program writes."""
         name = f"array {len(self.memory.offsets)}"
         return Place(self.memory.place(name, 4 * math.prod(shape), kind), shape)
@@ -134,7 +134,7 @@ class PlacedProgram(Assembler):
         array = np.asarray(words)
         if array.size and not -1 << 31 <= array.min() <= array.max() < 1 << 31:
             raise ValueError(f"words from {array.min()} to {array.max()}: must fit 32 bits")
-        place = self.room(*array.shape, kind=Kind.FROZEN)
+        place = self.room(*array.shape, kind=AreaKind.FROZEN)
         self.arrays.append((place.offset, array.astype("<i4").tobytes()))
         return place
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
 from .assembler import Assembler
-from .memory import Kind, MemoryMap, rounded
+from .memory import AreaKind, MemoryMap, rounded
 
-__all__ = ["PAUSE_SECONDS", "PowerUpMemory", "PowerUp", "Stage", "usual_pause"]
+__all__ = ["PAUSE_SECONDS", "PowerUpMemory", "PowerUp", "PowerUpStage", "usual_pause"]
 
 #: Bytes of a beat of the memory.
 BEAT = 16
@@ -24,7 +24,7 @@ _MAGIC = b"GLTN"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class PowerUpStage:
     """A program that runs ``runs`` times over ``blocks`` blocks.
 
     The first is ``block``. ``told``: where in a block lies what the UART is told of it; 0: nothing.
@@ -47,7 +47,7 @@ class PowerUp:
     they hold.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PowerUpStage, ...]
     image: bytes = field(repr=False)
     pause: int
     programs: dict[str, tuple[int, Assembler]] = field(repr=False)
@@ -72,7 +72,7 @@ class PowerUpMemory:
 
     def place(self, name: str, content: bytes) -> tuple[int, int]:
         """Appends content; returns its offset and bytes."""
-        at = self.memory.place(name, len(content), Kind.FROZEN)
+        at = self.memory.place(name, len(content), AreaKind.FROZEN)
         self.image.extend(bytes(at - len(self.image)) + content)
         return at, len(content)
 
@@ -83,7 +83,7 @@ class PowerUpMemory:
 
     def end(
         self,
-        stages: Sequence[Stage],
+        stages: Sequence[PowerUpStage],
         *,
         room: int,
         needs: str,

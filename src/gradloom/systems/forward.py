@@ -11,7 +11,7 @@ from gradloom.compiler.lowering import TileStep
 from gradloom.rtl.formats.tiles.codes import coded
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.device import MEMORY_BYTES
-from gradloom.sim.run.machine import Machine, MachineHost
+from gradloom.sim.run.machine import MachineHost, MachineRunner
 from gradloom.workload import Progress
 
 from .results import Inferred
@@ -60,7 +60,7 @@ class ForwardPass:
         files: Sequence[Path] = (),
     ) -> None:
         self.exact, self.lowered = exact, lowered
-        self.machine = Machine.simulated(config, files, progress=tell) if host is None else Machine(host)
+        self.machine = MachineRunner.simulated(config, files, progress=tell) if host is None else MachineRunner(host)
         self._cycles, self._told = 0, 0
         self._steps: dict[int, TileStep] = {}
         self._there: TileStep | None = None

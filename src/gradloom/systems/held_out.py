@@ -12,13 +12,13 @@ from gradloom.output import some
 if TYPE_CHECKING:
     import numpy as np
 
-    from gradloom.models.adapters.lora import Learnt
+    from gradloom.models.adapters.lora import LearntModule
 
 __all__ = [
     "ClassOptions",
     "HeldOutOptions",
     "Judging",
-    "Parts",
+    "NamedArrays",
     "Score",
     "accuracy",
     "class_scores",
@@ -209,14 +209,14 @@ class ClassOptions(HeldOutOptions):
 
 
 @dataclass(frozen=True)
-class Parts:
+class NamedArrays:
     """Arrays that learn together, by name."""
 
     parts: "dict[str, np.ndarray]"
 
-    def taking(self, parts: "Mapping[str, np.ndarray]") -> "Parts":
+    def taking(self, parts: "Mapping[str, np.ndarray]") -> "NamedArrays":
         """The same with other values."""
-        return Parts(dict(parts))
+        return NamedArrays(dict(parts))
 
 
 @dataclass(kw_only=True)
@@ -238,7 +238,7 @@ class Judging:
         Gets the number of steps made, that of all, and each score.
     """
 
-    score: Callable[[Mapping[Any, "Learnt"]], Score] | None
+    score: Callable[[Mapping[Any, "LearntModule"]], Score] | None
     every: int
     steps: int
     patience: int = 0
@@ -248,19 +248,19 @@ class Judging:
     #: Parts of the adapters of the lowest loss.
     best: "dict[Any, dict[str, np.ndarray]]" = field(default_factory=dict)
 
-    def start(self, adapters: "Mapping[Any, Learnt]") -> None:
+    def start(self, adapters: "Mapping[Any, LearntModule]") -> None:
         """Judges what a fine-tune starts from, unless that was done."""
         if not self.scores:
             self._judge(0, adapters)
 
-    def after(self, step: int, adapters: "Mapping[Any, Learnt]") -> bool:
+    def after(self, step: int, adapters: "Mapping[Any, LearntModule]") -> bool:
         """Judges after a step if it is time; returns whether to end here."""
         if step % self.every and step != self.steps:
             return False
         self._judge(step, adapters)
         return bool(self.patience) and self._worse >= self.patience
 
-    def finish(self, step: int, adapters: "Mapping[Any, Learnt]") -> "dict[Any, Learnt]":
+    def finish(self, step: int, adapters: "Mapping[Any, LearntModule]") -> "dict[Any, LearntModule]":
         """The adapters to keep, after the last of all steps that were made."""
         if self.scores and self.scores[-1][0] != step:
             self._judge(step, adapters)
@@ -290,7 +290,7 @@ class Judging:
         """Losses behind the lowest."""
         return len(self.scores) - 1 - self.scores.index(self._lowest)
 
-    def _judge(self, step: int, adapters: "Mapping[Any, Learnt]") -> None:
+    def _judge(self, step: int, adapters: "Mapping[Any, LearntModule]") -> None:
         if self.score is None:
             return
         self.scores.append((step, dict(self.score(adapters))))

@@ -14,10 +14,10 @@ from gradloom.systems.results import Callback, HeldOut, Step
 from gradloom.workload import Progress
 
 if TYPE_CHECKING:
-    from gradloom.firmware.device.host import Counters
+    from gradloom.firmware.device.host import ProgramCounters
     from gradloom.firmware.jobs.job import Losses
     from gradloom.sim.run.builds.designs import Design
-    from gradloom.sim.run.machine import Machine
+    from gradloom.sim.run.machine import MachineRunner
 
 __all__ = ["AloneHost", "BoardHost", "Host", "Job", "digest", "model_of_run"]
 
@@ -42,7 +42,7 @@ class BoardHost(Protocol):
 
     def fetch(self, offset: int, length: int, /) -> bytes: ...
 
-    def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "Counters": ...
+    def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "ProgramCounters": ...
 
 
 @runtime_checkable
@@ -104,7 +104,7 @@ class Job:
 
     def machine(
         self, *, expected: int = 0, losses: "Losses | None" = None, state: Sequence[tuple[int, int]] | None = None
-    ) -> "Machine":
+    ) -> "MachineRunner":
         """The machine of the engine ``rtl``: simulated, or the host's.
 
         Parameters
@@ -117,13 +117,13 @@ class Job:
             Offset and length of what a program needs of those before it, beside what is written; None: more than that.
         """
         from gradloom.sim.run.builds.designs import Design
-        from gradloom.sim.run.machine import Machine
+        from gradloom.sim.run.machine import MachineRunner
 
         board = self.board(losses=losses, state=state)
         if board is not None:
-            return Machine(board)
+            return MachineRunner(board)
         files = (self.design or Design(self.preset)).files(lambda text: self.tell(0, 0, text))
-        return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
+        return MachineRunner.simulated(self.config, files, progress=self.tell, expected=expected)
 
     def board(
         self, *, losses: "Losses | None" = None, state: Sequence[tuple[int, int]] | None = None

@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 
 from gradloom.output import some
 
-__all__ = ["MOST_CLIPPED", "UNITS", "Verdict", "units", "units_table", "verdict"]
+__all__ = ["MOST_CLIPPED", "UNITS", "EpochVerdict", "units", "units_table", "verdict"]
 
 #: Share of an epoch's words that may be clipped.
 MOST_CLIPPED = 0.001
@@ -76,7 +76,7 @@ def units_table() -> str:
     return "".join(f"| `{path}` | {unit} |\n" for path, unit in UNITS.items())
 
 
-class Verdict(TypedDict):
+class EpochVerdict(TypedDict):
     """The first and the last epoch, and reasons for divergence."""
 
     first_epoch: dict[str, float]
@@ -94,7 +94,7 @@ def verdict(
     steps: int | None = None,
     stopped: str | None = None,
     after: float | None = None,
-) -> Verdict:
+) -> EpochVerdict:
     """Losses of the first and last epoch, and reasons for divergence.
 
     They are ``first_epoch`` and ``last_epoch`` as ``metrics.json`` has them, and ``diverged``: the reasons, in words.

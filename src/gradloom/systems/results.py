@@ -26,6 +26,7 @@ __all__ = [
     "PlannedTime",
     "PlannedWork",
     "Step",
+    "SecondCodes",
     "Swept",
     "Tuned",
 ]
@@ -124,6 +125,14 @@ class Tuned(Mapping[str, Any]):
         return len(self.metrics)
 
 
+class SecondCodes(TypedDict):
+    """Layers whose second codes samples chose, as the option names them, and cycles of a sample with and without."""
+
+    layers: str
+    cycles: int
+    without: int
+
+
 class Inferred(TypedDict, total=False):
     """Answers of a model, as :func:`gradloom.infer` returns them.
 
@@ -153,8 +162,7 @@ class Inferred(TypedDict, total=False):
     #: Whether the network has one logit; the label is 1 where it is above 0.
     one_logit: bool
     labels: list[int] | list[list[int]]
-    #: Layers whose second codes samples chose, as the option names them, and cycles a sample with and without.
-    precise: dict[str, Any]
+    precise: SecondCodes
     accuracy: float
     auc: float
     error: float

@@ -12,7 +12,7 @@ from gradloom.systems.held_out import Score
 from gradloom.systems.task import Outcome, Task
 
 if TYPE_CHECKING:
-    from gradloom.models.adapters.lora import Learnt
+    from gradloom.models.adapters.lora import LearntModule
     from gradloom.sim.run.machine import Ran
 
 __all__ = ["SteppedTask", "Take", "Values"]
@@ -28,15 +28,15 @@ Take = Callable[[BatchT, Values], tuple[float, Values, Sequence[Counts]]]
 class SteppedTask(Task):
     """A fine-tune, a step a batch."""
 
-    def score(self, adapters: "Mapping[Any, Learnt]") -> Score:
+    def score(self, adapters: "Mapping[Any, LearntModule]") -> Score:
         """What is held out, by what was learnt."""
         raise NotImplementedError
 
-    def judged_as(self, values: Values) -> "dict[Any, Learnt]":
+    def judged_as(self, values: Values) -> "dict[Any, LearntModule]":
         """Weights as they are judged."""
         raise NotImplementedError
 
-    def kept_as(self, adapters: "Mapping[Any, Learnt]") -> Any:
+    def kept_as(self, adapters: "Mapping[Any, LearntModule]") -> Any:
         """What was judged, as it is saved."""
         return adapters
 

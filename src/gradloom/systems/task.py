@@ -18,9 +18,9 @@ from gradloom.systems.job import Job
 
 if TYPE_CHECKING:
     from gradloom.firmware.jobs.job import Losses
-    from gradloom.models.adapters.lora import Learnt
+    from gradloom.models.adapters.lora import LearntModule
     from gradloom.sim.run.counted import Words
-    from gradloom.sim.run.machine import Machine, Ran
+    from gradloom.sim.run.machine import MachineRunner, Ran
 
 __all__ = ["Judged", "Outcome", "ProgramTask", "Results", "Task"]
 
@@ -166,7 +166,7 @@ class Task:
         with self.machine() as machine:
             return self.on(machine)
 
-    def machine(self) -> "AbstractContextManager[Machine]":
+    def machine(self) -> "AbstractContextManager[MachineRunner]":
         """The machine of :meth:`on`."""
         return self.job.machine(
             expected=sum(each.total for each in self.told or ()), losses=self.losses_there(), state=self.state_there()
@@ -180,7 +180,7 @@ class Task:
         """See :meth:`~.job.Job.machine`."""
         return None
 
-    def on(self, machine: "Machine") -> Outcome:
+    def on(self, machine: "MachineRunner") -> Outcome:
         """Runs on a machine, with :attr:`Outcome.ran`."""
         raise NotImplementedError
 
@@ -208,7 +208,9 @@ class Task:
 
     # ---- the results
 
-    def judging(self, score: "Callable[[Mapping[Any, Learnt]], Score] | None", *, epoch: int | None = None) -> Judging:
+    def judging(
+        self, score: "Callable[[Mapping[Any, LearntModule]], Score] | None", *, epoch: int | None = None
+    ) -> Judging:
         """What judges adapters while they learn, as the request has it.
 
         ``score``: of adapters, by what is held out. ``epoch``: steps between two scores unless the request says it.
@@ -289,7 +291,7 @@ class ProgramTask(Task):
         """See :class:`Task`; None in floating point."""
         return None if self.exact else forecast(self.program)
 
-    def on(self, machine: "Machine") -> Outcome:
+    def on(self, machine: "MachineRunner") -> Outcome:
         """See :class:`Task`."""
         ran = machine.run(self.program)
         results = {name: machine.words(place) for name, place in self.places.items()}

@@ -9,8 +9,8 @@ from gradloom.graph.operations import Add, Linear, Multiply, Norm, Parameter, Up
 from gradloom.preset import PRESETS
 from gradloom.program.memory import PAGE
 from gradloom.sim.reference.tiles.program import TileMachine
-from gradloom.systems.networks.program.programs import Kept, lowered, runs
-from gradloom.systems.networks.program.steps import Steps
+from gradloom.systems.networks.program.programs import KeptBatches, lowered, runs
+from gradloom.systems.networks.program.steps import MachineSteps
 
 from ..nets import conv, headed, tensor
 from ..same import rules_of
@@ -75,7 +75,7 @@ def test_what_is_kept_is_what_runs_each_time(name):
     order, found = (0, 1, 2, 1, 0, 2, 0), []
     for count in (1, 2, 3):
         programs = lowered(CONFIG, parts, samples=3, loss="classes", rules=rules, batches=count)
-        steps = Steps(programs, TileMachine(CONFIG, programs.length), IntegerNetwork(net, learners), "classes")
+        steps = MachineSteps(programs, TileMachine(CONFIG, programs.length), IntegerNetwork(net, learners), "classes")
         losses = [steps(*given[batch], batch) for batch in order]
         found.append((losses, {n: matrix.tolist() for n, matrix in steps.matrices().items()}))
         assert [each.saturated for each in steps.ran] == [0] * len(runs(programs, order))
@@ -124,7 +124,7 @@ def test_an_operation_that_only_names_is_its_readers():
 
 
 def test_batches_beyond_the_places_share_the_last():
-    kept = Kept(2)
+    kept = KeptBatches(2)
     assert [kept.take(batch) for batch in (0, 1, 0, 2, 1, 1)] == [
         (0, False),
         (1, False),

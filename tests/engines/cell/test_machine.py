@@ -8,7 +8,7 @@ import pytest
 from gradloom.models.recurrent.example import example_codes, example_lstm, example_network
 from gradloom.models.recurrent.front import Pooling
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.sequences.answers import run_cell
 from gradloom.systems.sequences.program.image import CellImage
 from gradloom.systems.sequences.program.program import CellProgram, CellSetup
@@ -45,7 +45,7 @@ def test_the_forecast_is_exact(config, made, count, samples, each, memory):
     image = CellImage(made, config)
     codes = image.windows(example_codes(made, np.random.default_rng(2), count, samples))
     programs = [CellSetup(image, config), CellProgram(image, codes, config, each=each)]
-    with Machine.simulated(config, timing=memory) as machine:
+    with MachineRunner.simulated(config, timing=memory) as machine:
         for program in programs:
             assert machine.run(program).check()["commands"] == len(program)
 
@@ -53,7 +53,7 @@ def test_the_forecast_is_exact(config, made, count, samples, each, memory):
 def test_a_changed_model_of_time_is_caught(forecast_is_compared):
     image = CellImage(example_lstm(1, 9, 8, powers=False), SMALL)
     codes = image.windows(example_codes(example_lstm(1, 9, 8, powers=False), np.random.default_rng(2), 1, 12))
-    with Machine.simulated(SMALL) as machine:
+    with MachineRunner.simulated(SMALL) as machine:
         machine.run(CellSetup(image, SMALL))
         forecast_is_compared(machine.run(CellProgram(image, codes, SMALL)), "cell.FIFO")
 

@@ -11,7 +11,7 @@ from gradloom.rtl.formats.tiles.tables import FIXED_TABLES
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference.element import ElementModel
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.time.element import ElementTime
 from gradloom.sim.time.forecast import MODELS
 
@@ -113,7 +113,7 @@ class Program(PlacedProgram):
 def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
     monkeypatch.setitem(MODELS, "element", ElementTime)
     programs = [Program(seed, 2 * len(Op)) for seed in range(3)]
-    with Machine.simulated(CONFIG, timing=memory) as machine:
+    with MachineRunner.simulated(CONFIG, timing=memory) as machine:
         for program in programs:
             ran = machine.run(program)
             for place, expected in program.results:

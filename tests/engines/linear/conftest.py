@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.systems.text.run.linear import Layer, LinearMachine
+from gradloom.systems.text.run.linear import LinearMachine, LinearStart
 
 #: Builds in seconds, with every engine there is.
 SMALL = LanguageConfig(
@@ -27,7 +27,7 @@ def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):
     """Random codes, scales of one sign as those of weights are, gradients far smaller than activations."""
     rng = np.random.default_rng(seed)
     blocks = outputs * inputs // edge
-    return Layer(
+    return LinearStart(
         codes=rng.integers(0, 16, (outputs, inputs)),
         scale_codes=rng.integers(0, 256, (outputs, inputs // edge)),
         absmax2=rng.uniform(0.02, 0.05, -(-blocks // 256)).astype(np.float32),

@@ -10,7 +10,7 @@ from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference.norm import NormModel
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.norm import NormTime
 
@@ -126,7 +126,7 @@ class Largest(Program):
 
 
 def same(programs, memory):
-    with Machine.simulated(programs[0].config, timing=memory) as machine:
+    with MachineRunner.simulated(programs[0].config, timing=memory) as machine:
         for program in programs:
             ran = machine.run(program)
             for place, expected in program.results:

@@ -12,7 +12,7 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import BenchCommand, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.product import gathered
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.time.forecast import MODELS
 from gradloom.sim.time.product import ProductTime
 
@@ -183,7 +183,7 @@ def test_tiles_and_cycles_are_those_of_the_reference(monkeypatch):
         else:
             wild(play)
         plays.append(play.end() or play)
-    with Machine.simulated(CONFIG, timing={"read_latency": 20}) as machine:
+    with MachineRunner.simulated(CONFIG, timing={"read_latency": 20}) as machine:
         for play in plays:
             ran = machine.run(play)
             for place, content in play.expected:

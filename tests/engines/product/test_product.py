@@ -13,7 +13,7 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.product import ProductModel
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.product import ProductTime
 from gradloom.systems.diffusion.dataflows import DataflowArray, exposed_weight
@@ -180,7 +180,7 @@ def compared(machine, play):
 def test_records_and_cycles_are_those_of_the_reference(monkeypatch, memory):
     monkeypatch.setitem(MODELS, "product", ProductTime)
     plays = [played(name) for name in CASES]
-    with Machine.simulated(CONFIG, timing=memory) as machine:
+    with MachineRunner.simulated(CONFIG, timing=memory) as machine:
         for play in plays:
             compared(machine, play)
 
@@ -209,7 +209,7 @@ def test_random_programs_on_a_square_array(monkeypatch, memory):
         for o in range(4):
             play.store(o, *play.shape[o], wide=bool(o % 2))
     play.end()
-    with Machine.simulated(config, timing=memory) as machine:
+    with MachineRunner.simulated(config, timing=memory) as machine:
         compared(machine, play)
 
 

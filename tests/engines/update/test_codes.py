@@ -21,7 +21,7 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.update import UpdateModel, adamw
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 
 from ...deep import deep
 from ..records import beats_of
@@ -265,7 +265,7 @@ class Program(PlacedProgram):
 )
 def test_memory_and_cycles_are_those_of_the_models(memory):
     programs = [Program(seed) for seed in range(3)]
-    with Machine.simulated(CONFIG, timing=memory) as machine:
+    with MachineRunner.simulated(CONFIG, timing=memory) as machine:
         for program in programs:
             ran = machine.run(program)
             for place, expected in program.results:

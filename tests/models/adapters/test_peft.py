@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 
 from gradloom.models.adapters.peft import load_adapters
 from gradloom.models.adapters.peft_files import save_adapters
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 
 RANK = 2
 
@@ -16,12 +16,12 @@ RANK = 2
 @pytest.fixture(scope="module")
 def net():
     random = np.random.default_rng(1).standard_normal
-    return Network(
+    return LayerNetwork(
         name="small",
         input_shape=(1, 4, 4),
         layers=(
-            Conv(weight=random((2, 1, 3, 3)), bias=random(2), name="features.0"),
-            Dense(weight=random((3, 8)), bias=random(3)),
+            ConvLayer(weight=random((2, 1, 3, 3)), bias=random(2), name="features.0"),
+            DenseLayer(weight=random((3, 8)), bias=random(3)),
         ),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.graph.descent import AdamW
+from gradloom.graph.descent import FloatDescent
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import full
 from gradloom.models.adapters.diffusion_lora import FILE, adapted_layers, load_diffusion_lora, save_diffusion_lora
@@ -41,7 +41,7 @@ def rows(images):
 def test_twenty_steps_are_those_of_diffusers_and_peft():
     """Within 1e-5 each: 1,000 times closer than the 1 % that is asked; float32's sums differ in order."""
     steps, curve = np.load(GOLDEN / "steps.npz"), json.loads((GOLDEN / "curve.json").read_text())
-    learnt, descent = values_of(load_diffusion_lora(GOLDEN / "init", LAYERS)), AdamW(curve["lr"])
+    learnt, descent = values_of(load_diffusion_lora(GOLDEN / "init", LAYERS)), FloatDescent(curve["lr"])
     net = FloatReading(network(OPERATIONS, load_file(DATA / "digits_unet.safetensors") | learnt), dtype=np.float32)
     losses = []
     for noisy, noise, t, prompt in zip(*(steps[name] for name in ("noisy", "noise", "t", "prompt"))):

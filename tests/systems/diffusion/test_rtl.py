@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine as Models
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.diffusion.program.step import Stepper, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
@@ -26,7 +26,7 @@ def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(fore
     taken = {str(each["to"]) for each in stores if each.get("forward")}
     assert taken == {f"{engine}.{port}" for engine, ports in TAKERS.items() for port in ports}
     models = Models(SMALL, step.program.length)
-    with Machine.simulated(SMALL, timing={"read_latency": 9}) as device:
+    with MachineRunner.simulated(SMALL, timing={"read_latency": 9}) as device:
         expected, made = Stepper(step, models, small.learnt), Stepper(step, device, small.learnt)
         for number in (1, 2):
             given = small.inputs(1, number)

@@ -117,7 +117,7 @@ def on_models(monkeypatch, data, tmp_path):
         monkeypatch.setattr(Models, "task", task)
         return lowered(task)
 
-    monkeypatch.setattr("gradloom.sim.run.machine.Machine", Models)
+    monkeypatch.setattr("gradloom.sim.run.machine.MachineRunner", Models)
     monkeypatch.setattr(digits_diffusion.DiffusionTask, "_lowered", kept)
     monkeypatch.setattr(Models, "told", told)
     monkeypatch.setattr(Design, "files", lambda design, tell: [])
@@ -176,7 +176,7 @@ def test_pictures_by_the_machine_are_those_of_the_reference(data, tmp_path, monk
     """With an adapter that has learnt; floating point makes others."""
     gradloom.finetune(PRESET, engine="float", data=data, steps=2, batch=4, lr=0.1, generate=0, output=tmp_path / "run")
     asked = {"prompt": "a sks 3 .", "adapter": tmp_path / "run", "count": 1, "steps": 2}
-    monkeypatch.setattr("gradloom.systems.forward.Machine", Passes)
+    monkeypatch.setattr("gradloom.systems.forward.MachineRunner", Passes)
     told = {
         engine: gradloom.infer(PRESET, **asked, engine=engine, output=tmp_path / f"{engine}.png")
         for engine in ("rtl", "reference", "float")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.run import machine as simulation
@@ -43,15 +43,15 @@ def small_network(seed=0, *, convs=2, gain=1.0):
         return rng.normal(0, gain / np.sqrt(np.prod(shape[1:])), shape)
 
     layers = [
-        Conv(weight=normal(5, 2, 3, 3), bias=rng.normal(0, 0.1, 5), pads=(1, 1, 1, 1), relu=True, pool=2),
-        Conv(weight=normal(11, 5, 3, 2), bias=rng.normal(0, 0.1, 11), pads=(1, 0, 1, 1), relu=True),
+        ConvLayer(weight=normal(5, 2, 3, 3), bias=rng.normal(0, 0.1, 5), pads=(1, 1, 1, 1), relu=True, pool=2),
+        ConvLayer(weight=normal(11, 5, 3, 2), bias=rng.normal(0, 0.1, 11), pads=(1, 0, 1, 1), relu=True),
     ][:convs]
     flat = {0: 128, 1: 80, 2: 176}[convs]
     layers += [
-        Dense(weight=normal(18, flat), bias=rng.normal(0, 0.1, 18), relu=True),
-        Dense(weight=normal(4, 18), bias=rng.normal(0, 0.1, 4)),
+        DenseLayer(weight=normal(18, flat), bias=rng.normal(0, 0.1, 18), relu=True),
+        DenseLayer(weight=normal(4, 18), bias=rng.normal(0, 0.1, 4)),
     ]
-    return Network(name="small", input_shape=(2, 8, 8), layers=tuple(layers))
+    return LayerNetwork(name="small", input_shape=(2, 8, 8), layers=tuple(layers))
 
 
 class Machine:
@@ -67,7 +67,7 @@ class Machine:
 
     def run(self, plan, files=None, **timing):
         """A plan on a machine of its own."""
-        with simulation.Machine.simulated(self.config, files or self.files, timing=timing) as simulated:
+        with simulation.MachineRunner.simulated(self.config, files or self.files, timing=timing) as simulated:
             return run_plan(plan, simulated)
 
     def plan(

@@ -6,7 +6,7 @@ import gradloom
 from gradloom.models.datasets import digits_split
 from gradloom.preset import find_preset
 from gradloom.program.memory import BLOCK
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.alone import identity
 from gradloom.systems.asked import asked_for
 from gradloom.systems.images import alone
@@ -61,7 +61,7 @@ def test_images_of_several_blocks_and_memories_are_the_references(tmp_path, monk
     monkeypatch.setattr(alone, "fitting", lambda plan, _: fitting(plan, len(plan.image) + BLOCK))
     gradloom.finetune(PRESET.name, engine="reference", epochs=2, output=tmp_path / "run")
     found = []
-    with Machine.simulated(PRESET.config) as machine:
+    with MachineRunner.simulated(PRESET.config) as machine:
         for adapter in (tmp_path / "run", None):
             asked = {"data": tmp_path / "d.npz", "adapter": adapter}
             port, before = Bare(machine, plans), len(plans)

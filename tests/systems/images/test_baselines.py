@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.models.datasets import default_split
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.systems.images import baselines
 from gradloom.systems.images.baselines import METHODS, BaselineTrainer, compare, table, work
@@ -16,14 +16,14 @@ from gradloom.systems.images.mathematics import forward
 @pytest.fixture(scope="module")
 def net():
     random = np.random.default_rng(1).standard_normal
-    return Network(
+    return LayerNetwork(
         name="small",
         input_shape=(2, 9, 8),
         layers=(
-            Conv(weight=random((3, 2, 3, 2)), bias=random(3), stride=(2, 1), pads=(1, 0, 0, 1), relu=True, pool=2),
-            Conv(weight=random((4, 3, 2, 2)), bias=random(4), pads=(1, 1, 0, 0)),
-            Dense(weight=random((5, 32)), bias=random(5), relu=True),
-            Dense(weight=random((3, 5)), bias=random(3)),
+            ConvLayer(weight=random((3, 2, 3, 2)), bias=random(3), stride=(2, 1), pads=(1, 0, 0, 1), relu=True, pool=2),
+            ConvLayer(weight=random((4, 3, 2, 2)), bias=random(4), pads=(1, 1, 0, 0)),
+            DenseLayer(weight=random((5, 32)), bias=random(5), relu=True),
+            DenseLayer(weight=random((3, 5)), bias=random(3)),
         ),
     )
 
@@ -34,7 +34,7 @@ def autograd_logits(net, parameters, x, lora):
         w, b = (layer.weight.reshape(layer.outputs, -1), layer.bias) if lora or not values else values
         if lora and values:
             w = w + anp.dot(values[1], values[0])
-        if isinstance(layer, Conv):
+        if isinstance(layer, ConvLayer):
             t, left, bottom, right = layer.pads
             x = anp.pad(x, ((0, 0), (0, 0), (t, bottom), (left, right)), "constant")
             (kh, kw), (sh, sw) = layer.kernel, layer.stride

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.device.host import Accelerator
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.counted import MismatchError
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.images.integers import fill_cache, fine_tune
 from gradloom.systems.images.mathematics import FloatCache, train_adapters
 from gradloom.systems.images.program.lowering import lower
@@ -37,13 +37,13 @@ def test_every_loss_adapter_word_and_cached_byte_is_the_references(machine, conv
 def test_two_convolutions_of_more_channels_than_columns_and_more_samples_than_rows(machine, samples):
     """The second group's first convolution has two commands, between which the first group's dense layer waits."""
     rng = np.random.default_rng(samples)
-    network = Network(
+    network = LayerNetwork(
         name="wide",
         input_shape=(1, 10, 10),
         layers=(
-            Conv(weight=rng.normal(0, 0.3, (9, 1, 3, 3)), bias=rng.normal(0, 0.1, 9), relu=True, pool=2),
-            Conv(weight=rng.normal(0, 0.1, (4, 9, 3, 3)), bias=rng.normal(0, 0.1, 4), relu=True),
-            Dense(weight=rng.normal(0, 0.2, (4, 16)), bias=rng.normal(0, 0.1, 4)),
+            ConvLayer(weight=rng.normal(0, 0.3, (9, 1, 3, 3)), bias=rng.normal(0, 0.1, 9), relu=True, pool=2),
+            ConvLayer(weight=rng.normal(0, 0.1, (4, 9, 3, 3)), bias=rng.normal(0, 0.1, 4), relu=True),
+            DenseLayer(weight=rng.normal(0, 0.2, (4, 16)), bias=rng.normal(0, 0.1, 4)),
         ),
     )
     assert len(network.layers[0].weight) > machine.config.columns and samples > machine.config.rows
@@ -56,12 +56,12 @@ def test_two_convolutions_of_more_channels_than_columns_and_more_samples_than_ro
 def test_pixels_behind_the_last_window_are_learnt_from_too(machine, shape, kernel, stride):
     """Strides leave rows over. The next sample must wait until they have been read."""
     rng = np.random.default_rng(1)
-    conv = Conv(weight=rng.normal(0, 0.3, (1, shape[0], *kernel)), bias=rng.normal(0, 0.1, 1), stride=stride)
+    conv = ConvLayer(weight=rng.normal(0, 0.3, (1, shape[0], *kernel)), bias=rng.normal(0, 0.1, 1), stride=stride)
     size = int(np.prod(conv.output_shape(shape)))
-    network = Network(
+    network = LayerNetwork(
         name="strides",
         input_shape=shape,
-        layers=(conv, Dense(weight=rng.normal(0, 0.2, (2, size)), bias=rng.normal(0, 0.1, 2))),
+        layers=(conv, DenseLayer(weight=rng.normal(0, 0.2, (2, size)), bias=rng.normal(0, 0.1, 2))),
     )
     plan, reference, cache = machine.plan(network, samples=4, epochs=1, batch=2)
     result = machine.run(plan)
@@ -184,7 +184,7 @@ def test_words_that_are_clipped_are_counted_and_no_others(machine, convs, asked)
             host = Accelerator(device)
             host.clear_cache()
             device.advance(SMALL.cache_slots // 16)  # a program would wait for it
-            assert compare(run_plan(program, Machine(host)), wanted, held)["counters"] == 9
+            assert compare(run_plan(program, MachineRunner(host)), wanted, held)["counters"] == 9
 
 
 def test_a_counter_that_differs_is_said(machine):

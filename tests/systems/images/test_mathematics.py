@@ -7,7 +7,7 @@ import pytest
 from scipy.signal import correlate
 
 from gradloom.models.datasets import Dataset, default_split
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.systems.held_out import cross_entropy
 from gradloom.systems.images.mathematics import (
@@ -96,16 +96,16 @@ def test_a_step_is_sgd_with_momentum(momentum, schedule, factors):
 )
 def test_taps_and_logits_are_those_of_plain_loops(stride, pads, pool, kernel):
     random = np.random.default_rng(8).standard_normal
-    conv = Conv(weight=random((3, 2, *kernel)), bias=random(3), stride=stride, pads=pads, relu=True, pool=pool)
+    conv = ConvLayer(weight=random((3, 2, *kernel)), bias=random(3), stride=stride, pads=pads, relu=True, pool=pool)
     shape = conv.output_shape((2, 10, 9))
     n = int(np.prod(shape))
-    net = Network(
+    net = LayerNetwork(
         name="n",
         input_shape=(2, 10, 9),
         layers=(
             conv,
-            Dense(weight=random((4, n)), bias=random(4), relu=True),
-            Dense(weight=random((3, 4)), bias=random(3)),
+            DenseLayer(weight=random((4, n)), bias=random(4), relu=True),
+            DenseLayer(weight=random((3, 4)), bias=random(3)),
         ),
     )
     x = random((2, 2, 10, 9))

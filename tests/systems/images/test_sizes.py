@@ -10,7 +10,7 @@ import pytest
 import gradloom
 from gradloom import boards
 from gradloom.models import onnx_import
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.preset import PRESETS
 from gradloom.program.assembler import most
 from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands
@@ -47,7 +47,7 @@ SMALL = ImageConfig(
 
 
 def conv(inputs, outputs, edge=3, *, stride=1, pool=1):
-    return Conv(
+    return ConvLayer(
         weight=np.full((outputs, inputs, edge, edge), 0.001),
         bias=np.zeros(outputs),
         stride=(stride, stride),
@@ -61,9 +61,9 @@ def network(shape, *convolutions, hidden=(), classes=4):
     for layer in layers:
         size = layer.output_shape(size)
     for outputs in (*hidden, classes):
-        layers.append(Dense(weight=np.full((outputs, int(np.prod(size))), 0.0001), bias=np.zeros(outputs)))
+        layers.append(DenseLayer(weight=np.full((outputs, int(np.prod(size))), 0.0001), bias=np.zeros(outputs)))
         size = (outputs,)
-    return Network(name="drawn", input_shape=shape, layers=tuple(layers))
+    return LayerNetwork(name="drawn", input_shape=shape, layers=tuple(layers))
 
 
 def planned(net, config, rank, samples=2):

@@ -21,7 +21,7 @@ from gradloom.sim.time.forecast import forecast
 from gradloom.systems.networks import task
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.program.programs import runs
-from gradloom.systems.networks.program.steps import Steps
+from gradloom.systems.networks.program.steps import MachineSteps
 
 from .small import write_data, write_network
 
@@ -129,7 +129,7 @@ def test_taps_learn_the_words_of_the_reference(files):
     data = np.load(files[1])
     prepared = Prepared(learning_of(load_network(files[0]), "classes", "instantft", rank=3), "classes")
     programs = prepared.programs(CONFIG, 8, prepared.rules(1e-2), batches=2)
-    steps = Steps(programs, TileMachine(CONFIG, programs.length), prepared.integers(), "classes")
+    steps = MachineSteps(programs, TileMachine(CONFIG, programs.length), prepared.integers(), "classes")
     from gradloom.compiler.integers.descent import IntegerDescent
 
     exact, rule = prepared.integers(), IntegerDescent(prepared.rules(1e-2))

@@ -9,7 +9,7 @@ import pytest
 import gradloom
 from gradloom.graph.onnx.reader import load_network
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
-from gradloom.systems.networks.program.steps import Steps
+from gradloom.systems.networks.program.steps import MachineSteps
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "tests/golden"
@@ -170,7 +170,7 @@ def test_the_forecast_of_a_plan_is_that_of_the_program():
     programs = prepared.programs(config, 2, prepared.rules(1e-3))
     from gradloom.sim.reference.tiles.program import TileMachine
 
-    steps = Steps(programs, TileMachine(config, programs.length), prepared.integers(), "classes")
+    steps = MachineSteps(programs, TileMachine(config, programs.length), prepared.integers(), "classes")
     x = np.load(Path(KEYWORDS).with_suffix(".npz"))["x"][:2]
     exact = prepared.integers()
     given, wanted = prepared.inputs(x), np.eye(12)[:2]

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import gradloom
 from gradloom.systems.held_out import ClassOptions
-from gradloom.systems.networks.data import Samples
+from gradloom.systems.networks.data import NetworkSamples
 from gradloom.systems.networks.scores import auc, ranked
 
 ROOT = Path(__file__).parents[3]
@@ -30,20 +30,20 @@ def test_samples_rank_where_they_are_of_two_kinds():
     x, found = np.zeros((6, 1)), random.standard_normal((6, 1, 2))
     y = np.array([0, 1, 1, 0, 1, 0])
     difference = found[:, 0, 1] - found[:, 0, 0]
-    assert ranked("classes", found, Samples(x, y)) == auc(difference, y == 1)
-    assert ranked("labels", difference.reshape(6, 1, 1), Samples(x, y.astype(float))) == auc(difference, y == 1)
-    assert ranked("classes", found, Samples(x, 0 * y)) is None
-    assert ranked("classes", random.standard_normal((6, 1, 3)), Samples(x, y)) is None
-    assert ranked("labels", difference.reshape(6, 1, 1), Samples(x, y / 2)) is None
+    assert ranked("classes", found, NetworkSamples(x, y)) == auc(difference, y == 1)
+    assert ranked("labels", difference.reshape(6, 1, 1), NetworkSamples(x, y.astype(float))) == auc(difference, y == 1)
+    assert ranked("classes", found, NetworkSamples(x, 0 * y)) is None
+    assert ranked("classes", random.standard_normal((6, 1, 3)), NetworkSamples(x, y)) is None
+    assert ranked("labels", difference.reshape(6, 1, 1), NetworkSamples(x, y / 2)) is None
     # The larger its error, the more a sample is an anomaly.
     wanted = random.standard_normal((6, 2))
-    odd = Samples(x, wanted, y == 1)
+    odd = NetworkSamples(x, wanted, y == 1)
     assert ranked("values", (wanted + y[:, None]).reshape(6, 1, 2), odd) == 1
     assert ranked("values", (wanted + 1 - y[:, None]).reshape(6, 1, 2), odd) == 0
 
 
 def test_balanced_weights_make_classes_count_the_same():
-    samples = Samples(np.zeros((8, 1)), np.array([0, 0, 0, 0, 0, 3, 3, 1]))
+    samples = NetworkSamples(np.zeros((8, 1)), np.array([0, 0, 0, 0, 0, 3, 3, 1]))
     weights = ClassOptions(class_weights="balanced").weights(samples.y, 4)
     sums = [weights[each] * np.sum(samples.y == each) for each in (0, 1, 3)]
     np.testing.assert_allclose(sums, 8 / 3)

@@ -10,7 +10,7 @@ from gradloom.models.recurrent.taps import scales_for
 from gradloom.preset import find_preset
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.sim.reference import cell
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.sequences.live import Live
 from gradloom.systems.sequences.taps import tap_sums
 
@@ -37,7 +37,7 @@ def live(machine, **changes):
 
 @pytest.fixture(scope="module")
 def machine():
-    with Machine.simulated(CONFIG) as made:
+    with MachineRunner.simulated(CONFIG) as made:
         yield made
 
 

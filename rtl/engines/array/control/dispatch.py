@@ -23,7 +23,7 @@ from gradloom.rtl.units.optimizer import OPTIMIZER_CONFIG
 from ..commands import ArrayOpcode
 from .reach import judge, measure, operands
 
-__all__ = ["Dispatch", "TapBase", "dispatch"]
+__all__ = ["DispatchJoints", "TapBase", "dispatch"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TapBase:
 
 
 @dataclass(frozen=True)
-class Dispatch:
+class DispatchJoints:
     """Joints of the commands with the rest of the engine.
 
     ``optimiser``: its operands, which hold while gradients are under way. ``gradient_done``, ``drained``: a gradient, a
@@ -86,7 +86,7 @@ def dispatch(m, config, port, parts):
     gradient_done = Signal()
     drained = Signal()
 
-    out = Dispatch(base=base, optimiser=optimiser, gradient_done=gradient_done, drained=drained)
+    out = DispatchJoints(base=base, optimiser=optimiser, gradient_done=gradient_done, drained=drained)
     _offer(m, config, port, parts, is_kind, ends, base)
     choice = _choose(m, port, parts, is_kind, bad_operands, gradients, forwards, out)
     _take(m, port, parts, ends.looked, choice, kinds, inside)

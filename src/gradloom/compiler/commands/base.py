@@ -9,7 +9,7 @@ from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear, Norm, Parameter
 from gradloom.program.descent import AdamW
-from gradloom.program.memory import Kind
+from gradloom.program.memory import AreaKind
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import LayoutWords, Tiles
 from gradloom.program.tiles.tiling import Tiler
@@ -260,8 +260,8 @@ class Base:
         gradient = self.learnt[name] = self.tiler.value(f"{name}.gradient", rows, features)
         tiles = self.tiler.read(gradient, WIDE)
         size = LayoutWords(0, 0, tiles).size
-        masters, moments = (self.tiler.room(n * size, Kind.LEARNT) for n in (1, 2))
-        codes = self.tiler.tiles(1, rows, features, WIDE if value.ndim == 1 else NARROW, Kind.LEARNT)
+        masters, moments = (self.tiler.room(n * size, AreaKind.LEARNT) for n in (1, 2))
+        codes = self.tiler.tiles(1, rows, features, WIDE if value.ndim == 1 else NARROW, AreaKind.LEARNT)
         words = LayoutWords(masters, moments, tiles)
         self.learners[name] = Learner(codes, tiles, words, self.rules[name])
         self.kept[name] = kept_of(codes, shaped)

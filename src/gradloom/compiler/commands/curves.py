@@ -20,7 +20,7 @@ from gradloom.rtl.formats.tiles.functions import (
     SOFTPLUS,
     SOFTSIGN,
     TANH,
-    Function,
+    TableFunction,
     clip,
     exponential,
     hard_sigmoid,
@@ -47,7 +47,7 @@ _PLAIN = {
     "cos": COSINE,
     "inverse": INVERSE,
 }
-_MADE: dict[str, Callable[..., Function]] = {
+_MADE: dict[str, Callable[..., TableFunction]] = {
     "clip": clip,
     "leaky_relu": leaky,
     "elu": selu,
@@ -60,7 +60,7 @@ _MADE: dict[str, Callable[..., Function]] = {
 KINDS = ("relu", "affine", *_PLAIN, *_MADE)
 
 
-def function_of(each: Activation) -> Function:
+def function_of(each: Activation) -> TableFunction:
     """The tables of an activation; :class:`ValueError` where there are none."""
     try:
         return _function(each.kind, each.parameters)
@@ -98,7 +98,7 @@ def _said(each: Activation) -> str:
 
 
 @cache
-def _function(kind: str, parameters: tuple[float, ...]) -> Function:
+def _function(kind: str, parameters: tuple[float, ...]) -> TableFunction:
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind in _MADE:

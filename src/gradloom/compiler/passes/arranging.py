@@ -23,7 +23,7 @@ from gradloom.graph.operations import (
     Reduce,
 )
 from gradloom.graph.rewriting.editor import Editor
-from gradloom.graph.windows import Windows
+from gradloom.graph.windows import PaddedWindows
 
 from ..commands.base import without_gradient
 from .expressed import EXPRESSED, label
@@ -189,7 +189,9 @@ def _averages(made: Editor, each: Operation) -> bool:
     if not isinstance(each, Pool) or each.kind != "mean":
         return False
     (t,), channels = each.i, each.o.features
-    counts = Windows(t.sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation).counts(each.counted)
+    counts = PaddedWindows(t.sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation).counts(
+        each.counted
+    )
     is_same, name = len(np.unique(counts)) == 1, made.free(f"{each.o.name}~mean")
     made.values[f"{name}.weight"] = np.full((channels, 1, *each.kernel), 1 / counts.max())
     table = Parameter((), Tensor(made.free(f"{each.o.name}~shares"), each.o.sides, channels), f"{name}.shares")

@@ -18,14 +18,14 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, TileCoded, coded
 from ..commands.base import Kept, Piece, is_plain
 from .matrices import HALF, blocks
 
-__all__ = ["Packed", "Part", "is_packed", "kernel_codes", "packed_codes", "parts_of", "place"]
+__all__ = ["Packed", "TilePart", "is_packed", "kernel_codes", "packed_codes", "parts_of", "place"]
 
 #: Tap, tile of inputs, tile of outputs.
 At = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Part:
+class TilePart:
     """A part of a tile: its half of rows and columns, its record, and its half of rows and columns there."""
 
     row: int
@@ -40,11 +40,11 @@ def is_packed(each: Operation, name: str) -> bool:
     return isinstance(each, Convolution) and name == f"{each.layer}.weight" and not is_plain(each)
 
 
-def parts_of(some: np.ndarray) -> dict[At, list[Part]]:
+def parts_of(some: np.ndarray) -> dict[At, list[TilePart]]:
     """Parts of the tiles that have few, of :func:`~.matrices.blocks`."""
     count, high, wide = some.shape
     whole = np.pad(some, ((0, 0), (0, high % 2), (0, wide % 2)))
-    made: dict[At, list[Part]] = {}
+    made: dict[At, list[TilePart]] = {}
     record, taken = 0, 0
     for j in range(whole.shape[2] // 2):
         for tap, k in product(range(count), range(whole.shape[1] // 2)):
@@ -55,7 +55,7 @@ def parts_of(some: np.ndarray) -> dict[At, list[Part]]:
             if taken + len(found) > 4:
                 record, taken = record + 1, 0
             made[tap, k, j] = [
-                Part(int(row), int(column), record, *divmod(taken + n, 2)) for n, (row, column) in enumerate(found)
+                TilePart(int(row), int(column), record, *divmod(taken + n, 2)) for n, (row, column) in enumerate(found)
             ]
             taken += len(found)
         if taken:
@@ -63,7 +63,7 @@ def parts_of(some: np.ndarray) -> dict[At, list[Part]]:
     return made
 
 
-def _matrices(taps: np.ndarray, parts: dict[At, list[Part]]) -> list[np.ndarray]:
+def _matrices(taps: np.ndarray, parts: dict[At, list[TilePart]]) -> list[np.ndarray]:
     """What records have, as far as their parts reach: products read no row or column behind."""
     made: list[np.ndarray] = []
     ends: list[tuple[int, int]] = []
@@ -80,7 +80,7 @@ def _matrices(taps: np.ndarray, parts: dict[At, list[Part]]) -> list[np.ndarray]
     return [each[:rows, :columns] for each, (rows, columns) in zip(made, ends)]
 
 
-def _where(at: At, part: Part) -> tuple[int, slice, slice]:
+def _where(at: At, part: TilePart) -> tuple[int, slice, slice]:
     tap, k, j = at
     row, column = EDGE * k + HALF * part.row, EDGE * j + HALF * part.column
     return tap, slice(row, row + HALF), slice(column, column + HALF)
@@ -127,7 +127,7 @@ class Packed(Kept):
     """Codes of such a kernel: records that are shared, and those of whole tiles."""
 
     records: Sequence[Tiles] = ()
-    parts: dict[At, list[Part]] = None  # type: ignore[assignment]
+    parts: dict[At, list[TilePart]] = None  # type: ignore[assignment]
     whole: dict[At, Tiles] = None  # type: ignore[assignment]
     shape: tuple[int, ...] = ()
 

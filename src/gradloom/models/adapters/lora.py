@@ -20,7 +20,7 @@ from .peft_files import CONFIG, check_array, key, representable, write_peft
 
 __all__ = [
     "Adapter",
-    "Learnt",
+    "LearntModule",
     "adapter_of",
     "check_uniform",
     "finite",
@@ -121,23 +121,23 @@ def lowest_layer(adapters: Iterable[str]) -> int:
     return min((layer_of(name) for name in adapters if name.startswith("model.layers.")), default=0)
 
 
-class Learnt(Protocol):
+class LearntModule(Protocol):
     """What learns at a module: an adapter or a :class:`~.vectors.Vector`."""
 
     @property
     def parts(self) -> dict[str, np.ndarray]:
         """Arrays by name."""
 
-    def taking(self, parts: Mapping[str, np.ndarray]) -> "Learnt":
+    def taking(self, parts: Mapping[str, np.ndarray]) -> "LearntModule":
         """The same with other values."""
 
 
-def finite(adapters: Mapping[Any, Learnt]) -> bool:
+def finite(adapters: Mapping[Any, LearntModule]) -> bool:
     """Whether all values are, in float32 as files hold them."""
     return all(representable(array) for each in adapters.values() for array in each.parts.values())
 
 
-def single(adapters: Mapping[Any, Learnt]) -> dict[Any, Learnt]:
+def single(adapters: Mapping[Any, LearntModule]) -> dict[Any, LearntModule]:
     """The same in float32, as files hold them."""
     return {
         name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})

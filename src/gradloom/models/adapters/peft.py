@@ -3,7 +3,7 @@
 ``adapter_model.safetensors`` and ``adapter_config.json``
 
 Names and the config's fields are PEFT's LoRA ones. Adapters of a language model are in ``lora.py``. Of those
-here, a :class:`Network`'s, two things differ, and the config says so. ``gradloom_topology``:
+here, a :class:`LayerNetwork`'s, two things differ, and the config says so. ``gradloom_topology``:
 ``direct-to-output`` adapters end at the logits, so ``lora_B`` has as many rows as there are classes, whatever
 the layer's own outputs. ``gradloom_codes``: what activations went through before the adapters saw them,
 ``nf4``, ``int8`` or ``none``.
@@ -23,7 +23,7 @@ from gradloom.json_file import read_json
 from ..files.keys import shown
 from ..files.kinds import what_is
 from ..files.tensors import as_float32, open_safetensors
-from ..network import Network
+from ..network import LayerNetwork
 from .config import AdapterKind, check_config, kind_of, rank_of, scale_of
 from .peft_files import CODES, CONFIG, DIRECT_TOPOLOGY, RECORD, TOPOLOGY_KEY, WEIGHTS, check_array, key
 
@@ -188,7 +188,7 @@ def about(folder: str | Path) -> Iterator[None]:
         raise ValueError(f"{folder}: {error}") from None
 
 
-def load_adapters(folder: str | Path, network: Network) -> tuple[list[tuple[np.ndarray, np.ndarray]], str]:
+def load_adapters(folder: str | Path, network: LayerNetwork) -> tuple[list[tuple[np.ndarray, np.ndarray]], str]:
     """Adapters of every layer, float64, and their codes.
 
     An adapter is ``(A [rank, n], B [classes, rank])``, B times ``lora_alpha / r``. The codes, one of :data:`CODES`, are
@@ -200,7 +200,7 @@ def load_adapters(folder: str | Path, network: Network) -> tuple[list[tuple[np.n
 
 
 def _adapters(
-    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], network: Network
+    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], network: LayerNetwork
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     if config.get(TOPOLOGY_KEY) != DIRECT_TOPOLOGY:
         raise ValueError(f"{TOPOLOGY_KEY}={shown(config.get(TOPOLOGY_KEY))}: expected {shown(DIRECT_TOPOLOGY)}")

@@ -1,4 +1,4 @@
-"""Writes adapters as PEFT keeps them: those of a :class:`Network`, and any tensors with their config."""
+"""Writes adapters as PEFT keeps them: those of a :class:`LayerNetwork`, and any tensors with their config."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import numpy as np
 
 from gradloom.output import some
 
-from ..network import Network
+from ..network import LayerNetwork
 
 __all__ = [
     "CODES",
@@ -83,7 +83,7 @@ def write_record(folder: str | Path, told: Mapping[str, Any]) -> None:
 
 
 def save_adapters(
-    folder: str | Path, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]], *, codes: str = "nf4"
+    folder: str | Path, network: LayerNetwork, adapters: Sequence[tuple[np.ndarray, np.ndarray]], *, codes: str = "nf4"
 ) -> tuple[Path, Path]:
     """Writes the adapters of every layer as float32.
 

@@ -12,13 +12,13 @@ import numpy as np
 from gradloom.rtl.formats.requantizer import Requantizer
 
 from .coding import Coding, bounds_of, looked_up, narrowed, told_of
-from .lstm import MOST_FACTOR, Gate, Gated, common_units, gate_integers, quantised
+from .lstm import MOST_FACTOR, Gate, GateSizes, common_units, gate_integers, quantised
 
 __all__ = ["GruCell", "IntegerGru", "IntegerRnn", "RnnCell", "dense_cell"]
 
 
 @dataclass(frozen=True, eq=False)
-class RnnCell(Gated):
+class RnnCell(GateSizes):
     """``h = output(tanh(accumulator(W x + U h + bias)))``.
 
     Attributes
@@ -41,7 +41,7 @@ class RnnCell(Gated):
 
 
 @dataclass(frozen=True, eq=False)
-class GruCell(Gated):
+class GruCell(GateSizes):
     """A quantised GRU cell: ``h = hidden(z h + (1 - z) n)``.
 
     The new state is ``n = tanh(accumulator(W x + bias + r inner(U h + inner_bias)))``; with ``passed``, it is

@@ -13,7 +13,7 @@ from .host import FloatDense, Function
 from .lstm import GATES, Gate, LstmCell
 from .network import RecurrentNetwork
 
-__all__ = ["GraphNodes", "Writer", "export_recurrent"]
+__all__ = ["GraphNodes", "GraphWriter", "export_recurrent"]
 
 #: The least in which QuantizeLinear makes codes of 16 bits, and the format of files that go with it.
 _OPSET, _IR = 21, 10
@@ -32,7 +32,7 @@ def export_recurrent(network: RecurrentNetwork, path: Path | str) -> None:
     LSTM are a :class:`ValueError`.
     """
     check_file(path, suffix=".onnx")
-    model = Writer(network).model()
+    model = GraphWriter(network).model()
     with staged_file(path) as file:
         file.write(model.SerializeToString(deterministic=True))
 
@@ -90,7 +90,7 @@ class GraphNodes:
         return self("DequantizeLinear", [held, unit, zero], name, **({} if one else {"axis": axis}))
 
 
-class Writer:
+class GraphWriter:
     """Writes a network's graph; a subclass may write other than its answer behind it."""
 
     #: What reaches the last convolution or the cell: ``[n, channels, samples]`` behind layers, else by step.

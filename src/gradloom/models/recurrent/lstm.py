@@ -14,7 +14,7 @@ __all__ = [
     "GATES",
     "MOST_FACTOR",
     "Gate",
-    "Gated",
+    "GateSizes",
     "IntegerCell",
     "IntegerGate",
     "LstmCell",
@@ -59,7 +59,7 @@ class Gate:
         return lookup((coded.lo, coded.hi, coded.scale), self.activation, self.output)
 
 
-class Gated:
+class GateSizes:
     """Sizes of a cell, which all of its gates have."""
 
     gates: dict[str, Gate]
@@ -80,7 +80,7 @@ class Gated:
 
 
 @dataclass(frozen=True, eq=False)
-class LstmCell(Gated):
+class LstmCell(GateSizes):
     """A quantised LSTM cell.
 
     Attributes

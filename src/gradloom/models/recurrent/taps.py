@@ -12,7 +12,7 @@ import numpy as np
 from gradloom.output import some
 from gradloom.rtl.formats.cell import TAP_QUARTERS
 
-from ..network import Dense, Network
+from ..network import DenseLayer, LayerNetwork
 from .lstm import LstmCell
 from .network import Dense as Head
 from .network import RecurrentNetwork
@@ -179,7 +179,7 @@ def check_head(network: RecurrentNetwork) -> Head:
     return head
 
 
-def tap_network(network: RecurrentNetwork, taps: TapSums, steps: int) -> Network:
+def tap_network(network: RecurrentNetwork, taps: TapSums, steps: int) -> LayerNetwork:
     """The dense layer behind a recurrent node, as a network on its taps.
 
     The machine for images runs it.
@@ -196,6 +196,6 @@ def tap_network(network: RecurrentNetwork, taps: TapSums, steps: int) -> Network
             own = head.weight[:, way * network.cell.units :][:, : cell.units]
             at = place.start
             weight[:, at : at + cell.units] = own * scales * (cell.hidden.scale * 2.0 ** (_FRAC - shift) / count)
-    return Network(
-        name=network.name, input_shape=taps.shape, layers=(Dense(weight=weight, bias=head.bias, name="taps"),)
+    return LayerNetwork(
+        name=network.name, input_shape=taps.shape, layers=(DenseLayer(weight=weight, bias=head.bias, name="taps"),)
     )

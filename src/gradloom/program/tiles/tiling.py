@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gradloom.program.memory import Kind
+from gradloom.program.memory import AreaKind
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.tiles.codes import NARROW, REST, WIDE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
@@ -52,17 +52,17 @@ class Tiler:
 
     # -- places --------------------------------------------------------------------------------------------------
 
-    def room(self, size: int, kind: Kind = Kind.STEP) -> int:
+    def room(self, size: int, kind: AreaKind = AreaKind.STEP) -> int:
         """Offset of bytes that the program or the host writes."""
         return self.program.room(-(-size // 4), kind=kind).offset
 
     def put(self, content: bytes) -> int:
         """Offset of bytes that are there before."""
-        offset = self.room(len(content), Kind.FROZEN)
+        offset = self.room(len(content), AreaKind.FROZEN)
         self.program.arrays.append((offset, content))
         return offset
 
-    def tiles(self, count: int, rows: int, features: int, bits: int, kind: Kind = Kind.STEP) -> Tiles:
+    def tiles(self, count: int, rows: int, features: int, bits: int, kind: AreaKind = AreaKind.STEP) -> Tiles:
         """Place of a tensor of codes."""
         made = Tiles(0, count, rows, features, bits)
         return replace(made, offset=self.room(made.size, kind))

@@ -22,8 +22,8 @@ from gradloom.models.digits_unet import ANY, check_sizes, latents, shipped_promp
 from gradloom.models.files.archive import read_labelled
 from gradloom.models.files.unet import UNet
 from gradloom.program.descent import AdamW
-from gradloom.program.memory import Kind
-from gradloom.sim.run.machine import Machine
+from gradloom.program.memory import AreaKind
+from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.held_out import Score
 from gradloom.systems.job import Job
 from gradloom.systems.stepped import SteppedTask
@@ -50,7 +50,7 @@ from .workload import DiffusionOptions, DiffusionWorkload
 
 if TYPE_CHECKING:
     from gradloom.firmware.jobs.job import Losses
-    from gradloom.models.adapters.lora import Learnt
+    from gradloom.models.adapters.lora import LearntModule
 
 __all__ = [
     "DiffusionTask",
@@ -238,9 +238,9 @@ class DiffusionTask(SteppedTask):
 
     def state_there(self) -> list[tuple[int, int]]:
         """See :class:`~..task.Task`."""
-        return self.step.program.memory.of(Kind.LEARNT)
+        return self.step.program.memory.of(AreaKind.LEARNT)
 
-    def on(self, machine: Machine) -> Outcome:
+    def on(self, machine: MachineRunner) -> Outcome:
         """See :class:`~..task.Task`."""
         stepper = Stepper(self.step, machine, self.begun)
 
@@ -272,7 +272,7 @@ class DiffusionTask(SteppedTask):
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
-        rule, net = descent.AdamW(self.lr), self.real
+        rule, net = descent.FloatDescent(self.lr), self.real
 
         def take(batch: Batch, held: Values) -> tuple[float, Values, list[Counts]]:
             with_values(net, held)
@@ -283,7 +283,7 @@ class DiffusionTask(SteppedTask):
 
         return self.stepped(take, self.begun, self._batches())
 
-    def judged_as(self, values: Values) -> "dict[Any, Learnt]":
+    def judged_as(self, values: Values) -> "dict[Any, LearntModule]":
         """See :class:`~..stepped.SteppedTask`."""
         return {**adapters_of(values)}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from gradloom.boards.links.tuner import PIECE, TunerError
 from gradloom.models.datasets import Dataset
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.program.memory import BEAT, BLOCK
 from gradloom.sim.reference.loss import softmax_cross_entropy
 from gradloom.sim.run.counted import check_words
@@ -21,7 +21,7 @@ from gradloom.systems.job import AloneHost, Job
 from gradloom.systems.task import Outcome
 from gradloom.workload import Progress
 
-from .answered import Answers, checked
+from .answered import ImageLabels, checked
 from .integers import FineTune, WordCache, fill_cache, fine_tune, logits
 from .program.answers import answer_words
 from .program.digits import MEMORY_BYTES, digits_plan
@@ -106,7 +106,7 @@ class AloneTask(ImageTask):
     chip: OnChip
 
     def __init__(
-        self, job: Job, options: InstantOptions, network: Network, dataset: Dataset, settings: Settings
+        self, job: Job, options: InstantOptions, network: LayerNetwork, dataset: Dataset, settings: Settings
     ) -> None:
         if settings.momentum:
             raise ValueError(f"momentum={settings.momentum:g}: must be 0 on a board that learns by itself: plain SGD")
@@ -259,7 +259,7 @@ def answered_alone(
     b: Sequence[np.ndarray],
     port: AloneHost,
     tell: Progress,
-) -> Answers:
+) -> ImageLabels:
     """Answers of the board, which are the reference's; as many images at a time as have room there.
 
     As :func:`~.answered.by_machine`, but no forecast follows memory that is asked for one burst at a time. Figures are
@@ -284,7 +284,7 @@ def answered_alone(
         found.append((loss, right))
         cycles += took
     loss, right = (np.concatenate(each) for each in zip(*found))
-    return Answers(
+    return ImageLabels(
         logits=-loss / 65536,
         labels=right.argmax(axis=1),
         figures={"cycles": cycles, "forecast": None, "bytes_sent": PIECE * port.sent},

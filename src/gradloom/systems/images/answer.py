@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.models.adapters.peft import load_adapters
 from gradloom.models.datasets import rotated
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.pictures import load_judged
 from gradloom.output import check_file, staged_file
 from gradloom.preset import Preset
@@ -24,7 +24,7 @@ from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
 from .alone import answered_alone
-from .answered import Answers, by_machine
+from .answered import ImageLabels, by_machine
 from .integers import fill_cache, logits
 from .program.lowering import lower
 from .requests import ImageAnswers
@@ -99,13 +99,13 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost
 
 def _by_rtl(
     design: Design,
-    network: Network,
+    network: LayerNetwork,
     words: np.ndarray,
     adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None,
     codes: str,
     tell: Progress,
     host: MachineHost | AloneHost | None,
-) -> Answers:
+) -> ImageLabels:
     """Answers of a machine, or of a board by itself."""
     given = adapters or [(np.zeros((1, count)), np.zeros((network.classes, 1))) for count in network.taps]
     lowered = lower(network, design.preset.config, len(given[0][0]), wide=codes == "int8")
@@ -138,7 +138,7 @@ def judge(
 
 
 def reference_logits(
-    network: Network,
+    network: LayerNetwork,
     config: Any,
     images: np.ndarray,
     adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None,

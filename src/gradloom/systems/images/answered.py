@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.sim.run.counted import check_words
-from gradloom.sim.run.machine import Machine, MachineHost
+from gradloom.sim.run.machine import MachineHost, MachineRunner
 from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
@@ -15,7 +15,7 @@ from .integers import answered, fill_cache
 from .program.answers import answer_words, plan_answers
 from .program.lowered import Lowered
 
-__all__ = ["Answers", "by_machine", "checked"]
+__all__ = ["ImageLabels", "by_machine", "checked"]
 
 #: Images of a program.
 _IMAGES = 256
@@ -24,7 +24,7 @@ Adapters = Sequence[np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answers:
+class ImageLabels:
     """Labels of images, and logits ``[images, classes]`` whose exponentials have the sum 1."""
 
     labels: np.ndarray
@@ -41,7 +41,7 @@ def by_machine(
     tell: Progress,
     host: MachineHost | None = None,
     files: Sequence[Path] = (),
-) -> Answers:
+) -> ImageLabels:
     """Answers, which are the reference's.
 
     ``images``, ``a`` and ``b`` are as in :func:`~.program.answers.plan_answers`. ``host``: a machine in place of
@@ -50,7 +50,7 @@ def by_machine(
     """
     parts = [images[at : at + _IMAGES] for at in range(0, len(images), _IMAGES)]
     found, cycles, told = [], 0, 0
-    machine = Machine.simulated(lowered.config, files, progress=tell) if host is None else Machine(host)
+    machine = MachineRunner.simulated(lowered.config, files, progress=tell) if host is None else MachineRunner(host)
     with machine:
         for number, part in enumerate(parts):
             tell(number, len(parts), "answering")
@@ -64,7 +64,7 @@ def by_machine(
             told += ran.forecast.total if ran.forecast is not None else 0
     loss, right = (np.concatenate(each) for each in zip(*found))
     figures: Inferred = {"cycles": cycles, "forecast": told or None}
-    return Answers(logits=-loss / 65536, labels=right.argmax(axis=1), figures=figures)
+    return ImageLabels(logits=-loss / 65536, labels=right.argmax(axis=1), figures=figures)
 
 
 def checked(lowered: Lowered, images: np.ndarray, a: Adapters, b: Adapters, loss: np.ndarray, right: np.ndarray) -> int:

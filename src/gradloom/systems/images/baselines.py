@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from gradloom.models.datasets import Dataset, default_split
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.systems.held_out import accuracy, cross_entropy
 
@@ -69,16 +69,16 @@ def _method(method: str) -> str:
     return method
 
 
-def _sides(network: Network) -> list[tuple[int, int, int]]:
+def _sides(network: LayerNetwork) -> list[tuple[int, int, int]]:
     """``(positions, inputs, outputs)`` of every layer as a matrix product."""
     sides = []
     for layer, shape in zip(network.layers, network.shapes):
-        positions = int(np.prod(layer.convolved(shape)[1:])) if isinstance(layer, Conv) else 1
+        positions = int(np.prod(layer.convolved(shape)[1:])) if isinstance(layer, ConvLayer) else 1
         sides.append((positions, layer.weight[0].size, layer.outputs))
     return sides
 
 
-def work(network: Network, method: str, rank: int = 4) -> Work:
+def work(network: LayerNetwork, method: str, rank: int = 4) -> Work:
     """Cost of ``method``, counted from the shapes alone."""
     _method(method)
     base, layers = network.macs, list(zip(network.layer_macs, _sides(network)))
@@ -113,7 +113,7 @@ class _Layer:
     The weights are ``full``, the LoRA is ``a`` and ``b``.
     """
 
-    def __init__(self, layer: Conv | Dense, full: bool, lora: tuple[np.ndarray, np.ndarray] | None, dtype):
+    def __init__(self, layer: ConvLayer | DenseLayer, full: bool, lora: tuple[np.ndarray, np.ndarray] | None, dtype):
         self.layer = layer
         self.weight = layer.weight.reshape(layer.outputs, -1).astype(dtype)
         self.bias = layer.bias.astype(dtype)
@@ -125,13 +125,13 @@ class _Layer:
         layer = self.layer
         self.shape = x.shape
         # A dense layer is the product of one window a sample.
-        self.columns = windows(layer, x) if isinstance(layer, Conv) else x.reshape(1, len(x), -1).swapaxes(1, 2)
+        self.columns = windows(layer, x) if isinstance(layer, ConvLayer) else x.reshape(1, len(x), -1).swapaxes(1, 2)
         y = self.weight @ self.columns
         if self.lora:
             self.hidden = self.lora[0] @ self.columns
             y += self.lora[1] @ self.hidden
         y += self.bias[:, None]
-        if isinstance(layer, Conv):
+        if isinstance(layer, ConvLayer):
             y = self._pool(layer, y.reshape(len(x), *layer.convolved(x.shape[1:])))
         else:
             y = y[0].T
@@ -148,7 +148,7 @@ class _Layer:
         layer = self.layer
         if layer.relu:
             dy = dy.reshape(self.live.shape) * self.live
-        if isinstance(layer, Conv):
+        if isinstance(layer, ConvLayer):
             dy = self._unpool(layer, dy.reshape(len(dy), *layer.output_shape(self.shape[1:])))
             dy = dy.reshape(len(dy), layer.outputs, -1)
         else:
@@ -163,9 +163,9 @@ class _Layer:
         dx = self.weight.T @ dy
         if self.lora:
             dx += self.lora[0].T @ dh
-        return self._images(layer, dx) if isinstance(layer, Conv) else dx[0].T.reshape(self.shape)
+        return self._images(layer, dx) if isinstance(layer, ConvLayer) else dx[0].T.reshape(self.shape)
 
-    def _pool(self, layer: Conv, y: np.ndarray) -> np.ndarray:
+    def _pool(self, layer: ConvLayer, y: np.ndarray) -> np.ndarray:
         """Max-pool that remembers which of the ``k * k`` was the first largest."""
         k, h, w = layer.pool, y.shape[2], y.shape[3]
         if k == 1:
@@ -179,7 +179,7 @@ class _Layer:
             best = np.maximum(best, other)
         return best
 
-    def _unpool(self, layer: Conv, dy: np.ndarray) -> np.ndarray:
+    def _unpool(self, layer: ConvLayer, dy: np.ndarray) -> np.ndarray:
         k = layer.pool
         if k == 1:
             return dy
@@ -189,7 +189,7 @@ class _Layer:
             spread[:, :, at // k : h : k, at % k : w : k] = dy * (self.chosen == at)
         return spread
 
-    def _images(self, layer: Conv, columns: np.ndarray) -> np.ndarray:
+    def _images(self, layer: ConvLayer, columns: np.ndarray) -> np.ndarray:
         """col2im: what :func:`windows` took apart, added up."""
         n, c, h, w = self.shape
         (kh, kw), (sh, sw), (top, left, bottom, right) = layer.kernel, layer.stride, layer.pads
@@ -208,7 +208,7 @@ class BaselineTrainer:
     It trains a network by SGD on the mean loss of each batch.
     """
 
-    def __init__(self, network: Network, method: str, *, rank: int = 4, seed: int = 0, dtype=np.float32):
+    def __init__(self, network: LayerNetwork, method: str, *, rank: int = 4, seed: int = 0, dtype=np.float32):
         if _method(method) == "instantft":
             raise ValueError("method='instantft': it has no backward pass; use finetune_float")
         self.dtype, self.pixel_map = dtype, network.pixel_map
@@ -256,7 +256,7 @@ class BaselineTrainer:
 
 
 def compare(
-    network: Network,
+    network: LayerNetwork,
     data: Dataset,
     *,
     methods: Sequence[str] = METHODS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.output import some
 from gradloom.program.assembler import Instruction
@@ -84,7 +84,7 @@ def plan(asked: Asked, options: ImagePlan, tell: Progress) -> Planned:
     return {"preset": preset.name, "board": preset.board, **found}
 
 
-def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: int, wide: bool) -> Planned:
+def _in_memory(network: LayerNetwork, settings: Settings, config: ImageConfig, rank: int, wide: bool) -> Planned:
     workload: PlannedWork = {
         "network": network.name,
         "samples": settings.samples,

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from gradloom.models.adapters.peft_files import representable
 from gradloom.models.datasets import Dataset
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.program.operations import Reading
 from gradloom.systems.held_out import accuracy, cross_entropy
 from gradloom.systems.rates import Schedule
@@ -136,7 +136,7 @@ def cached_value(x: np.ndarray, cache: str) -> np.ndarray:
 # ---------------------------------------------------------------- the base network
 
 
-def windows(layer: Conv, x: np.ndarray) -> np.ndarray:
+def windows(layer: ConvLayer, x: np.ndarray) -> np.ndarray:
     """im2col: ``[n, i * kh * kw, oh * ow]`` of images ``[n, i, h, w]``."""
     top, left, bottom, right = layer.pads
     padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
@@ -160,13 +160,13 @@ def max_pool(x: np.ndarray, k: int) -> np.ndarray:
     return best
 
 
-def layer_forward(layer: Conv | Dense, x: np.ndarray) -> np.ndarray:
+def layer_forward(layer: ConvLayer | DenseLayer, x: np.ndarray) -> np.ndarray:
     """A layer's output for a batch, in ``x``'s precision.
 
     Bias, ReLU and pooling are included.
     """
     weight, bias = layer.weight.astype(x.dtype, copy=False), layer.bias.astype(x.dtype, copy=False)
-    if isinstance(layer, Dense):
+    if isinstance(layer, DenseLayer):
         y = x.reshape(len(x), -1) @ weight.T + bias
         return np.maximum(y, 0) if layer.relu else y
     _, oh, ow = layer.convolved(x.shape[1:])
@@ -182,7 +182,7 @@ class _Frozen(Reading):
     It gives taps ``[n, size]`` as a cache keeps them, and logits.
     """
 
-    def __init__(self, network: Network, x: np.ndarray, cache: str) -> None:
+    def __init__(self, network: LayerNetwork, x: np.ndarray, cache: str) -> None:
         self.network, self.x, self.cache = network, x, cache
         self.taps: list[np.ndarray] = []
         self.logits = x
@@ -199,7 +199,7 @@ class _Frozen(Reading):
         self.logits = self.x
 
 
-def forward(network: Network, x: np.ndarray, cache: str = "none") -> tuple[list[np.ndarray], np.ndarray]:
+def forward(network: LayerNetwork, x: np.ndarray, cache: str = "none") -> tuple[list[np.ndarray], np.ndarray]:
     """``(taps, logits)`` of activations ``x`` ``[n, c, h, w]``.
 
     There is a tap a layer, ``[n, size]``, NCHW order.
@@ -224,7 +224,7 @@ class FloatCache:
 
     @classmethod
     def of(
-        cls, network: Network, images: np.ndarray, *, cache: str = "nf4", dtype=np.float64, chunk: int = 100
+        cls, network: LayerNetwork, images: np.ndarray, *, cache: str = "nf4", dtype=np.float64, chunk: int = 100
     ) -> "FloatCache":
         """The cache of uint8 ``images``.
 
@@ -397,7 +397,7 @@ def train_adapters(
 
 
 def evaluate_float(
-    network: Network,
+    network: LayerNetwork,
     images: np.ndarray,
     labels: np.ndarray,
     adapters: Adapters | None = None,
@@ -414,7 +414,7 @@ def evaluate_float(
 
 
 def finetune_float(
-    network: Network,
+    network: LayerNetwork,
     data: Dataset,
     *,
     rank: int = 4,

@@ -7,7 +7,7 @@ integer reference (``systems/images/integers.py``) and the program (``systems/im
 
 from dataclasses import dataclass
 
-from gradloom.models.network import Conv, Network
+from gradloom.models.network import ConvLayer, LayerNetwork
 from gradloom.program.operations import Operation
 
 __all__ = [
@@ -89,14 +89,14 @@ class Descent(Operation):
     tap: int | None
 
 
-def frozen(network: Network) -> list[Operation]:
+def frozen(network: LayerNetwork) -> list[Operation]:
     """Forward pass of the frozen network, once a kept sample.
 
     It makes the records.
     """
     made: list[Operation] = []
     for number, layer in enumerate(network.layers):
-        made += [Encode(number), Convolve(number) if isinstance(layer, Conv) else Dense(number)]
+        made += [Encode(number), Convolve(number) if isinstance(layer, ConvLayer) else Dense(number)]
     return [*made, Record()]
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from gradloom.sim.run.counted import Words
-from gradloom.sim.run.machine import Machine, Ran, check_runs
+from gradloom.sim.run.machine import MachineRunner, Ran, check_runs
 from gradloom.sim.time.timing import Timing
 
 from .integers import FineTune, WordCache, compared_words, records
@@ -41,7 +41,7 @@ class TunedWords:
         return self.ran.counters.metrics()
 
 
-def run_plan(plan: ImagePlanned, machine: Machine) -> TunedWords:
+def run_plan(plan: ImagePlanned, machine: MachineRunner) -> TunedWords:
     """Runs a plan, and reads its results from memory."""
     ran = machine.run(plan)
     lowered = plan.lowered

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.models.pictures import load_dataset
 from gradloom.output import some
@@ -21,7 +21,7 @@ MAX_SAMPLES = 1 << 20
 
 
 def choose(
-    network: Network, config: ImageConfig, *, rank: int, samples: int, fixed: Collection[str] = ()
+    network: LayerNetwork, config: ImageConfig, *, rank: int, samples: int, fixed: Collection[str] = ()
 ) -> tuple[ImageConfig, dict[str, str]]:
     """The smallest configuration that fine-tunes ``network``.
 

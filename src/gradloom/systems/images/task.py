@@ -12,12 +12,12 @@ import numpy as np
 from gradloom.json_file import read_json
 from gradloom.models.adapters.peft_files import save_adapters
 from gradloom.models.datasets import Dataset, dataset_of, default_split, digits_split
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.systems.held_out import Parts, Score, class_scores, confusion
+from gradloom.systems.held_out import NamedArrays, Score, class_scores, confusion
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import AloneHost, Job, model_of_run
 from gradloom.systems.task import Judged, Outcome, Task
@@ -31,9 +31,9 @@ from .workload import DIGITS, ImageOptions, ImageWorkload
 
 if TYPE_CHECKING:
     from gradloom.firmware.jobs.job import Losses
-    from gradloom.models.adapters.lora import Learnt
+    from gradloom.models.adapters.lora import LearntModule
     from gradloom.models.sequences import SequenceSet
-    from gradloom.sim.run.machine import Machine
+    from gradloom.sim.run.machine import MachineRunner
 
     from .mathematics import FloatCache
 
@@ -76,7 +76,7 @@ def held_by(preset: Preset, *, wide: bool = False) -> ImageWorkload:
     return workload_on(preset.config, wide=wide) if _is_digits(preset.workload) else preset.workload
 
 
-def _load(asked: ImageOptions, workload: ImageWorkload) -> tuple[Network, Dataset]:
+def _load(asked: ImageOptions, workload: ImageWorkload) -> tuple[LayerNetwork, Dataset]:
     network = network_of(asked.model, workload)
     shape, classes = network.input_shape, network.classes
     if asked.data is None:
@@ -106,12 +106,12 @@ def _without_data(path: Path) -> tuple[np.ndarray, np.ndarray]:
     raise ValueError(f"held_out={path}: must be a share of the shipped samples; or give --data, too")
 
 
-def network_of(model: Path | str | None, workload: ImageWorkload) -> Network:
+def network_of(model: Path | str | None, workload: ImageWorkload) -> LayerNetwork:
     """A network from a file, or the workload's."""
     return load_pretrained(workload.network) if model is None else load_onnx(Path(model))
 
 
-def network_of_run(folder: Path, model: Path | str | None) -> Network:
+def network_of_run(folder: Path, model: Path | str | None) -> LayerNetwork:
     """The network that a fine-tune in a folder has learnt beside.
 
     ``model``: see :func:`~gradloom.systems.job.model_of_run`. :class:`ValueError` of a fine-tune on sequences.
@@ -128,7 +128,7 @@ def network_of_run(folder: Path, model: Path | str | None) -> Network:
     return network_of(found, preset.workload)
 
 
-def shipped(workload: ImageWorkload, network: Network, seed: int, angle: float | None) -> Dataset:
+def shipped(workload: ImageWorkload, network: LayerNetwork, seed: int, angle: float | None) -> Dataset:
     """The workload's images; ``angle``: in place of its own.
 
     Refused where ``network`` has fewer classes.
@@ -147,7 +147,7 @@ def shipped(workload: ImageWorkload, network: Network, seed: int, angle: float |
     return dataset
 
 
-def check_shape(name: str, images: np.ndarray, network: Network) -> None:
+def check_shape(name: str, images: np.ndarray, network: LayerNetwork) -> None:
     """Refuses images that the network does not take."""
     if images.shape[1:] != network.input_shape:
         raise ValueError(
@@ -155,9 +155,9 @@ def check_shape(name: str, images: np.ndarray, network: Network) -> None:
         )
 
 
-def by_tap(pairs: Adapters) -> dict[int, Parts]:
+def by_tap(pairs: Adapters) -> dict[int, NamedArrays]:
     """Adapters by the number of their tap."""
-    return {number: Parts({"a": np.asarray(a), "b": np.asarray(b)}) for number, (a, b) in enumerate(pairs)}
+    return {number: NamedArrays({"a": np.asarray(a), "b": np.asarray(b)}) for number, (a, b) in enumerate(pairs)}
 
 
 def prepare(job: Job) -> "ImageTask":
@@ -211,7 +211,12 @@ class ImageTask(Task):
     ahead: Ahead | None = None
 
     def __init__(
-        self, job: Job, options: InstantOptions, network: Network, dataset: "Dataset | SequenceSet", settings: Settings
+        self,
+        job: Job,
+        options: InstantOptions,
+        network: LayerNetwork,
+        dataset: "Dataset | SequenceSet",
+        settings: Settings,
     ) -> None:
         counts = [len(each) for each in batches(range(settings.samples), settings.batch)]
         super().__init__(job, options, steps=settings.epochs * len(counts), epoch=len(counts), counts=counts)
@@ -267,7 +272,7 @@ class ImageTask(Task):
         self.job.tell(0, 0, "samples to judge by")
         return self.cached(self.dataset.x_test) if self.exact else fill_cache(self.lowered, self.judged)
 
-    def scored(self, adapters: Mapping[Any, "Learnt"]) -> np.ndarray:
+    def scored(self, adapters: Mapping[Any, "LearntModule"]) -> np.ndarray:
         """Logits of the samples to judge by, in the engine's arithmetic, as real numbers."""
         pairs = [(each.parts["a"], each.parts["b"]) for each in adapters.values()]
         if self.exact:
@@ -279,7 +284,7 @@ class ImageTask(Task):
         found: np.ndarray = ACTIVATION.decode(logits(self.lowered, self.held, first, [b for _, b in words]))
         return found
 
-    def score(self, adapters: Mapping[Any, "Learnt"]) -> Score:
+    def score(self, adapters: Mapping[Any, "LearntModule"]) -> Score:
         """Mean cross-entropy and share of right answers of the samples to judge by."""
         return class_scores(self.scored(adapters), self.dataset.y_test)
 
@@ -360,7 +365,7 @@ class ImageTask(Task):
 
         return Losses("sums", self.plan.losses, sum(step.last for step in self.plan.steps), _LOSS_SCALE)
 
-    def machine(self) -> "AbstractContextManager[Machine]":
+    def machine(self) -> "AbstractContextManager[MachineRunner]":
         """See :class:`~..task.Task`; refuses more memory than there is."""
         from gradloom.sim.run.device import MEMORY_BYTES
 
@@ -371,7 +376,7 @@ class ImageTask(Task):
             )
         return super().machine()
 
-    def on(self, machine: "Machine") -> Outcome:
+    def on(self, machine: "MachineRunner") -> Outcome:
         """See :class:`~..task.Task`."""
         from .simulated import run_plan
 

@@ -13,11 +13,11 @@ from gradloom.systems.held_out import share_of
 
 from .workload import NetworkOptions
 
-__all__ = ["Samples", "check_inputs", "load_judged", "load_samples", "loss_of", "scaled"]
+__all__ = ["NetworkSamples", "check_inputs", "load_judged", "load_samples", "loss_of", "scaled"]
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class NetworkSamples:
     """Samples ``x [n, ...]`` as the network's file has them, and ``y``: classes ``[n]``, or values ``[n, ...]``.
 
     ``odd``: which of them are anomalies, where values are those of the samples themselves.
@@ -103,7 +103,7 @@ def _targets(name: str, y: np.ndarray, count: int, loss: str, port: Port) -> np.
     return port.wanted(y.reshape(len(y), *port.shape))
 
 
-def _samples(part: str, x: np.ndarray, y: np.ndarray | None, loss: str, network: Network) -> Samples:
+def _samples(part: str, x: np.ndarray, y: np.ndarray | None, loss: str, network: Network) -> NetworkSamples:
     """Samples as the network sees them; without ``y`` it is to give back what it takes.
 
     Beside values, integers (n) are 1 for anomalies: samples that it is not to give back.
@@ -124,9 +124,9 @@ def _samples(part: str, x: np.ndarray, y: np.ndarray | None, loss: str, network:
             raise ValueError(
                 f"{name} has shape {list(y.shape)}: must have 0 or 1 for each of {len(x)} samples, and both"
             )
-        return Samples(x, port.wanted(x), None if y is None else y == 1)
+        return NetworkSamples(x, port.wanted(x), None if y is None else y == 1)
     assert y is not None
-    return Samples(x, _targets(name, y, len(x), loss, port))
+    return NetworkSamples(x, _targets(name, y, len(x), loss, port))
 
 
 def _classes(network: Network) -> int:
@@ -138,7 +138,7 @@ def _pictured(shape: tuple[int, ...], path: Path) -> None:
         raise ValueError(f"data={path}: is a folder of pictures, the network takes {list(shape)}; give an .npz")
 
 
-def load_samples(asked: NetworkOptions, network: Network) -> tuple[Samples, Samples, str]:
+def load_samples(asked: NetworkOptions, network: Network) -> tuple[NetworkSamples, NetworkSamples, str]:
     """Samples to learn from, those to judge by, and the loss."""
     shape, path = check_inputs(network), Path(str(asked.data))
     arrays = _parts(path, network, shape, asked)
@@ -158,7 +158,7 @@ def load_samples(asked: NetworkOptions, network: Network) -> tuple[Samples, Samp
     if asked.limit is not None:
         if asked.limit > len(learn):
             raise ValueError(f"limit={asked.limit}: must be from 1 to {len(learn)}, the samples that there are")
-        learn = Samples(learn.x[: asked.limit], learn.y[: asked.limit])
+        learn = NetworkSamples(learn.x[: asked.limit], learn.y[: asked.limit])
     return learn, held, loss
 
 
@@ -190,7 +190,7 @@ def _one(path: Path, network: Network, shape: tuple[int, ...]) -> tuple[np.ndarr
 
 def load_judged(
     path: Path, network: Network, factor: float | None, limit: int | None, loss: str | None
-) -> tuple[Samples, str | None]:
+) -> tuple[NetworkSamples, str | None]:
     """Samples to answer, and the loss of their classes or values; None where there are none."""
     shape = check_inputs(network)
     x, y = _one(path, network, shape)
@@ -200,7 +200,7 @@ def load_judged(
             raise ValueError(f"limit={limit}: must be from 1 to {len(x)}, the samples that there are")
         x, y = x[:limit], None if y is None else y[:limit]
     if y is None:
-        return Samples(x, np.empty((len(x), 0))), None
+        return NetworkSamples(x, np.empty((len(x), 0))), None
     known = loss_of(loss, y)
     features = network.result.tensor.features
     if loss is None and known == "classes" and network.result.shape == network.inputs[0].shape and features > 2:

@@ -7,7 +7,7 @@ import numpy as np
 from gradloom.graph.losses import LOSSES
 from gradloom.systems.held_out import Score
 
-from .data import Samples
+from .data import NetworkSamples
 
 __all__ = ["auc", "ranked", "scored"]
 
@@ -20,7 +20,7 @@ def auc(values: np.ndarray, positive: np.ndarray) -> float:
     return float((ranks[positive].sum() - ones * (ones + 1) / 2) / (ones * others))
 
 
-def ranked(loss: str, found: np.ndarray, samples: Samples) -> float | None:
+def ranked(loss: str, found: np.ndarray, samples: NetworkSamples) -> float | None:
     """AUC of results ``[n, rows, features]``, where samples are of two kinds.
 
     They are anomalies, told by the error of their values; or labels of one output, or two classes.
@@ -37,7 +37,7 @@ def ranked(loss: str, found: np.ndarray, samples: Samples) -> float | None:
     return None
 
 
-def scored(loss: str, found: np.ndarray, samples: Samples, weights: Sequence[float] | None = None) -> Score:
+def scored(loss: str, found: np.ndarray, samples: NetworkSamples, weights: Sequence[float] | None = None) -> Score:
     """Scores of results ``[n, rows, features]``; where there are anomalies, the loss is that of all others."""
     if samples.odd is not None:
         made = {"loss": float(samples.errors(found)[~samples.odd].mean())}

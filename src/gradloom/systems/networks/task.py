@@ -11,31 +11,32 @@ import numpy as np
 from gradloom.compiler.integers.descent import IntegerDescent
 from gradloom.compiler.integers.held import Counts
 from gradloom.compiler.integers.reading import IntegerNetwork
-from gradloom.graph.descent import AdamW
+from gradloom.graph.descent import FloatDescent
 from gradloom.graph.onnx.reader import load_network
-from gradloom.graph.training import Training
+from gradloom.graph.training import FloatTraining
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import Timing
 from gradloom.systems.forward import Run, result_of
-from gradloom.systems.held_out import Parts, Score, confusion
+from gradloom.systems.held_out import NamedArrays, Score, confusion
 from gradloom.systems.job import Job
+from gradloom.systems.results import SecondCodes
 from gradloom.systems.stepped import SteppedTask, Values
 from gradloom.systems.task import Judged, Outcome
 
 from .adapter import keep_frozen, save
-from .data import Samples, load_samples
+from .data import NetworkSamples, load_samples
 from .program.precision import fitted
 from .program.prepared import TAPS, TARGETS, Prepared, learning_of, ranks_of
 from .program.programs import Programs, runs
-from .program.steps import Steps
+from .program.steps import MachineSteps
 from .program.trunk import Trunk
 from .scores import scored
 from .workload import NetworkOptions, NetworkWorkload
 
 if TYPE_CHECKING:
-    from gradloom.models.adapters.lora import Learnt
-    from gradloom.sim.run.machine import Machine
+    from gradloom.models.adapters.lora import LearntModule
+    from gradloom.sim.run.machine import MachineRunner
 
 __all__ = ["NetworkTask", "answers", "prepare"]
 
@@ -97,10 +98,10 @@ class NetworkTask(SteppedTask):
         job: Job,
         options: NetworkOptions,
         prepared: Prepared,
-        learn: Samples,
-        held: Samples,
+        learn: NetworkSamples,
+        held: NetworkSamples,
         weights: list[float] | None,
-        precise: Mapping[str, Any] | None,
+        precise: SecondCodes | None,
     ) -> None:
         self._precise = precise
         self.prepared, self.learn, self.held, self.weights = prepared, learn, held, weights
@@ -164,10 +165,10 @@ class NetworkTask(SteppedTask):
         exact.take_counts()
         return exact, rule
 
-    def on(self, machine: "Machine") -> Outcome:
+    def on(self, machine: "MachineRunner") -> Outcome:
         """See :class:`~..task.Task`."""
         exact, _ = self._begun()
-        steps = Steps(self.programs, machine, exact, self.prepared.loss)
+        steps = MachineSteps(self.programs, machine, exact, self.prepared.loss)
 
         def take(batch: int, _: Values) -> tuple[float, Values, list[Counts]]:
             rows, before = self._rows[batch], len(steps.ran)
@@ -206,7 +207,9 @@ class NetworkTask(SteppedTask):
         """See :class:`~..task.Task`."""
         asked, learning = self.options, self.prepared.learning
         more = {"smoothing": asked.smoothing, "weights": self.weights} if self.prepared.loss == "classes" else {}
-        training = Training(learning, self.prepared.loss, AdamW(asked.lr, weight_decay=asked.decay), options=more)
+        training = FloatTraining(
+            learning, self.prepared.loss, FloatDescent(asked.lr, weight_decay=asked.decay), options=more
+        )
         made: dict[int, dict[str, np.ndarray]] = {}
 
         def take(batch: int, _: Values) -> tuple[float, Values, list[Counts]]:
@@ -220,22 +223,22 @@ class NetworkTask(SteppedTask):
         begun = {name: learning.network.values[name] for name in learning.learners}
         return self.stepped(take, begun, self._batches)
 
-    def judged_as(self, values: Values) -> "dict[Any, Learnt]":
+    def judged_as(self, values: Values) -> "dict[Any, LearntModule]":
         """See :class:`~..stepped.SteppedTask`."""
-        return {name: Parts({"value": value}) for name, value in values.items()}
+        return {name: NamedArrays({"value": value}) for name, value in values.items()}
 
-    def kept_as(self, adapters: "Mapping[Any, Learnt]") -> dict[str, np.ndarray]:
+    def kept_as(self, adapters: "Mapping[Any, LearntModule]") -> dict[str, np.ndarray]:
         """See :class:`~..stepped.SteppedTask`."""
         return {name: each.parts["value"] for name, each in adapters.items()}
 
-    def results(self, learnt: Mapping[Any, "Learnt"]) -> np.ndarray:
+    def results(self, learnt: Mapping[Any, "LearntModule"]) -> np.ndarray:
         """Results of the samples to judge by ``[n, rows, features]``, in the engine's arithmetic."""
         learning, values = self.prepared.learning, self.kept_as(learnt)
         network = learning.network
         taught = replace(learning, network=network.with_operations(network.operations, {**network.values, **values}))
         t = taught.network.result.tensor
         if self.exact:
-            training = Training(taught, self.prepared.loss, AdamW(0.0))
+            training = FloatTraining(taught, self.prepared.loss, FloatDescent(0.0))
             found = self._passes(training.prepare, training.logits)
             return found.reshape(-1, t.rows, t.features)
         prepared = replace(self.prepared, learning=taught)
@@ -259,7 +262,7 @@ class NetworkTask(SteppedTask):
             made.append(rest(found))
         return np.concatenate(made)
 
-    def score(self, learnt: Mapping[Any, "Learnt"]) -> Score:
+    def score(self, learnt: Mapping[Any, "LearntModule"]) -> Score:
         """See :func:`.scores.scored`."""
         return scored(self.prepared.loss, self.results(learnt), self.held, self.weights)
 

@@ -14,7 +14,7 @@ from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.counted import check_words
-from gradloom.sim.run.machine import Machine, MachineHost
+from gradloom.sim.run.machine import MachineHost, MachineRunner
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.alone import tuner_at
 from gradloom.systems.asked import Asked
@@ -120,7 +120,7 @@ def run_cell(
         There is one sequence, of which the machine gets a step at a time.
     rate : float, optional
         Samples of a stream that arrive a second; more than the machine answers are refused.
-    timing, progress : see :meth:`~..run.machine.Machine.simulated`.
+    timing, progress : see :meth:`~..run.machine.MachineRunner.simulated`.
     host : Host, optional
         The way to a machine, in place of a simulated one.
     """
@@ -134,9 +134,9 @@ def run_cell(
         _check_rate(network, config, rate, max(forecasts[1:]))
     ran, left = [], []
     with (
-        Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles)
+        MachineRunner.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles)
         if host is None
-        else Machine(host)
+        else MachineRunner(host)
     ) as machine:
         for program in programs:
             ran.append(machine.run(program))
@@ -218,7 +218,7 @@ class _Found:
     state: reference.CellState
 
 
-def _results(program: CellProgram, machine: Machine) -> _Found:
+def _results(program: CellProgram, machine: MachineRunner) -> _Found:
     batches = program.batches
     h = [program.hidden(batch, machine.words(batch.hidden)) for batch in batches]
     sums = [program.sums(batch, machine.words(batch.logits)) for batch in batches if batch.logits is not None]

@@ -7,9 +7,9 @@ import numpy as np
 
 from gradloom.json_file import read_json
 from gradloom.models.adapters.peft import load_adapters
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.onnx_network import NetworkGraph
-from gradloom.models.recurrent.export import GraphNodes, Writer
+from gradloom.models.recurrent.export import GraphNodes, GraphWriter
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, parts_of, tap_network
@@ -66,7 +66,7 @@ def export_adapted(source: Path, output: Path, model: Path | str | None) -> Expo
     return told | {"steps": steps, "bytes": output.stat().st_size}
 
 
-class _AdaptedWriter(Writer):
+class _AdaptedWriter(GraphWriter):
     """A recurrent network whose answer is that of its taps."""
 
     def __init__(
@@ -75,7 +75,7 @@ class _AdaptedWriter(Writer):
         taps: TapSums,
         steps: int,
         parallel: int,
-        dense: Network,
+        dense: LayerNetwork,
         adapters: list[tuple[np.ndarray, np.ndarray]],
         codes: str,
     ) -> None:
@@ -84,7 +84,7 @@ class _AdaptedWriter(Writer):
         self.dense, self.adapters, self.codes = dense, adapters, codes
 
     def answer(self, nodes: GraphNodes, ends: list[str]) -> Any:
-        """See :class:`~gradloom.models.recurrent.export.Writer`."""
+        """See :class:`~gradloom.models.recurrent.export.GraphWriter`."""
         import onnx
 
         cell = self.network.lstm

@@ -16,7 +16,7 @@ from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
-from gradloom.sim.run.machine import Machine, check_runs
+from gradloom.sim.run.machine import MachineRunner, check_runs
 from gradloom.sim.time.forecast import forecast
 
 from ..images.integers import compared_words, fill_cache, fine_tune, logits, mean_losses, records
@@ -31,7 +31,7 @@ from .taps import start_of, tap_sums, tap_words
 from .task import check_steps, steps_behind
 from .workload import SequenceWorkload
 
-__all__ = ["Answer", "Learnt", "Live"]
+__all__ = ["Answer", "LiveLearnt", "Live"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learnt:
+class LiveLearnt:
     """Sequences that were learnt from, mean loss of each step, and cycles from doorbell to interrupt."""
 
     sequences: int
@@ -94,7 +94,7 @@ class Live:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: MachineRunner,
         network: RecurrentNetwork,
         config: Any,
         taps: TapSums,
@@ -152,7 +152,7 @@ class Live:
         found = logits(self.lowered, fill_cache(self.lowered, made), first, [b for _, b in self.adapters])[0]
         return Answer(logits=ACTIVATION.decode(found), label=int(found.argmax()), cycles=ran.counters.cycles)
 
-    def learn(self, count: int) -> Learnt:
+    def learn(self, count: int) -> LiveLearnt:
         """Learns from the last ``count`` samples.
 
         Sequences end at the last sample and every ``hop`` before; each whose samples all have one class is taken. The
@@ -208,7 +208,9 @@ class Live:
             ),
         )
         self.adapters = list(zip(made.a, made.b))
-        return Learnt(sequences=len(x), losses=mean_losses(made.losses, wanted.counts), cycles=made.ran.counters.cycles)
+        return LiveLearnt(
+            sequences=len(x), losses=mean_losses(made.losses, wanted.counts), cycles=made.ran.counters.cycles
+        )
 
     def _taps(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """Codes that reach the machine, taps of the reference, and how many of those were clipped."""

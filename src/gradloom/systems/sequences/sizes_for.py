@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.recurrent.taps import QUARTERS, TapSums, parts_of, tap_network
@@ -69,7 +69,7 @@ def _running(network: RecurrentNetwork, config: Any, fixed: Collection[str]) -> 
             return config, why
 
 
-def zero_taps(network: RecurrentNetwork, config: Any) -> Network | None:
+def zero_taps(network: RecurrentNetwork, config: Any) -> LayerNetwork | None:
     """What the taps of a network reach, with weights of 0; None where adapters cannot reach its logits."""
     try:
         parts = parts_of(network, config.parallel)

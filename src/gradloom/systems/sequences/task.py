@@ -14,7 +14,7 @@ import numpy as np
 
 from gradloom.boards import find as find_board
 from gradloom.models.files.archive import read_npz
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.models.recurrent.host import seen
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
@@ -73,7 +73,7 @@ class Tapped:
     """
 
     recurrent: RecurrentNetwork
-    network: Network
+    network: LayerNetwork
     taps: TapSums
     data: SequenceSet
     source: np.ndarray

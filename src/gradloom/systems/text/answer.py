@@ -10,7 +10,7 @@ from gradloom.models.adapters.language.learnt import load_learnt
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.methods import LORA, LORA_XS
 from gradloom.models.adapters.language.vectors import peft_method
-from gradloom.models.adapters.lora import Adapter, Learnt
+from gradloom.models.adapters.lora import Adapter, LearntModule
 from gradloom.models.adapters.peft import read_config
 from gradloom.models.files.keys import shown
 from gradloom.models.language import BUILT_IN, LanguageModel
@@ -31,7 +31,7 @@ from .requests import TextAnswers
 __all__ = ["infer", "judge", "learnt_of", "plain_lora"]
 
 
-def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
+def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, LearntModule]:
     """Adapters or vectors of a folder; :class:`ValueError` if they are of another model."""
     check_base(folder, checkpoint)
     return load_learnt(folder, checkpoint.model, checkpoint.tensor)

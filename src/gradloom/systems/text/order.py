@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gradloom.models.adapters.language.vectors import Vector
-from gradloom.models.adapters.lora import Learnt
+from gradloom.models.adapters.lora import LearntModule
 from gradloom.models.language import LanguageModel
 
 from .operations.tensors import EDGE
 
 __all__ = ["arranged", "order", "restored"]
 
-_Learnt = TypeVar("_Learnt", bound=Learnt)
+_Learnt = TypeVar("_Learnt", bound=LearntModule)
 #: Modules whose outputs have the machine's order, with the linear that makes them.
 _TURNED = {"q_proj": "q_proj", "k_proj": "k_proj", "q_norm": "q_proj", "k_norm": "k_proj"}
 

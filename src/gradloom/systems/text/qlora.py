@@ -25,7 +25,7 @@ from gradloom.models.adapters.language.methods import LORA, LORA_XS, METHODS, Me
 from gradloom.models.adapters.language.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.models.adapters.lora import (
     Adapter,
-    Learnt,
+    LearntModule,
     check_uniform,
     fresh_lora,
     layer_of,
@@ -71,7 +71,7 @@ class QLoraTask(TextTask):
         if self.asked.from_layer is not None:
             check_from_layer(self.asked.from_layer, self.layers)
         self.learnt = METHODS[self.asked.method]
-        self.adapters: dict[str, Learnt] = {}
+        self.adapters: dict[str, LearntModule] = {}
         #: What the frozen weights lack.
         self.principal: dict[str, Adapter] = {}
         if self.learnt is not LORA:
@@ -164,7 +164,7 @@ class QLoraTask(TextTask):
         grid, plain = self.asked.deploy, llama.linears
         learning = MergedLinears(plain.weights) if grid == "q8_0" else plain
 
-        def held_out(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> Score:
+        def held_out(adapters: Mapping[str, LearntModule], tokens: Sequence[int]) -> Score:
             llama.linears = plain
             try:
                 return llama.score(tokens, adapters)
@@ -234,7 +234,7 @@ class QLoraTask(TextTask):
         """The model in floating point, read when something is first asked of it."""
         return build(self.checkpoint, layers=self.layers, progress=self.job.tell)
 
-    def following(self, prompt: Sequence[int], count: int, adapters: Mapping[Any, Learnt]) -> Iterator[int]:
+    def following(self, prompt: Sequence[int], count: int, adapters: Mapping[Any, LearntModule]) -> Iterator[int]:
         """See :class:`~.task.TextTask`."""
         return greedy(self.llama, prompt, count, adapters=adapters, ends=self.tokenizer.control)
 
@@ -250,7 +250,7 @@ class QLoraTask(TextTask):
             told["held_out_deployed"] = self._mean(llama, self.data.judged, saved)
         return dataclasses.replace(judged, figures={**judged.figures, **told})
 
-    def _mean(self, llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Learnt]) -> float | None:
+    def _mean(self, llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, LearntModule]) -> float | None:
         """Mean loss of texts; None where it is not finite."""
         found = 0.0
         for number, tokens in enumerate(texts):
@@ -272,7 +272,7 @@ class QLoraTask(TextTask):
 prepare = QLoraTask
 
 
-def _vectors(checkpoint: Quantized, asked: QLoraOptions, method: Method, layers: int) -> dict[str, Learnt]:
+def _vectors(checkpoint: Quantized, asked: QLoraOptions, method: Method, layers: int) -> dict[str, LearntModule]:
     """Vectors to start from, of a folder or as the model has them."""
     model, wanted = checkpoint.model, method.parse(asked.targets)
     if asked.adapter is None:
@@ -335,7 +335,7 @@ def _cores(
     return found
 
 
-def _check_layers(asked: QLoraOptions, found: Mapping[str, Learnt], layers: int) -> None:
+def _check_layers(asked: QLoraOptions, found: Mapping[str, LearntModule], layers: int) -> None:
     """Refuses a folder's adapters in other layers than the request's."""
     lowest = lowest_layer(found)
     if asked.from_layer not in (None, lowest):

@@ -12,7 +12,7 @@ import numpy as np
 from gradloom import __version__, boards
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.methods import LORA, LORA_XS, Method
-from gradloom.models.adapters.lora import Adapter, Learnt, single
+from gradloom.models.adapters.lora import Adapter, LearntModule, single
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import Tokenizer, open_tokenizer
 from gradloom.models.texts.example import targets_of
@@ -232,11 +232,11 @@ class TextTask(Task):
         """The model's."""
         return open_tokenizer(self.checkpoint.path, model_size=self.shapes.vocab)
 
-    def following(self, prompt: Sequence[int], count: int, adapters: Mapping[Any, Learnt]) -> Iterator[int]:
+    def following(self, prompt: Sequence[int], count: int, adapters: Mapping[Any, LearntModule]) -> Iterator[int]:
         """At most ``count`` tokens after a prompt, in floating point, each the likeliest."""
         raise NotImplementedError
 
-    def continued(self, adapters: Mapping[Any, Learnt]) -> list[tuple[str, str]]:
+    def continued(self, adapters: Mapping[Any, LearntModule]) -> list[tuple[str, str]]:
         """Beginnings of texts that are held out, and how the model goes on."""
         count, told = self.job.options.generate, []
         for text in self.data.judged[:_SHOWN] if count else ():
@@ -248,14 +248,14 @@ class TextTask(Task):
             told.append((self.tokenizer.decode(prompt), self.tokenizer.decode(said)))
         return told
 
-    def judging_texts(self, score: Callable[[Mapping[Any, Learnt], Sequence[int]], Score]) -> Judging:
+    def judging_texts(self, score: Callable[[Mapping[Any, LearntModule], Sequence[int]], Score]) -> Judging:
         """What judges by the texts that are held out.
 
         ``score``: of adapters and a text.
         """
         texts = self.data.judged
 
-        def mean(adapters: Mapping[Any, Learnt]) -> Score:
+        def mean(adapters: Mapping[Any, LearntModule]) -> Score:
             found: dict[str, float] = {}
             for number, tokens in enumerate(texts):
                 self.job.tell(number, len(texts), "judging")
@@ -318,7 +318,7 @@ class TextTask(Task):
         trainer.adapters = judging.finish(len(found), trainer.adapters)
         size = trainer.cache_bytes(first)
         cached = {"cached_texts": len(trainer.cache), "cache_bytes_per_text": size} if size else {}
-        learnt: Mapping[Any, Learnt] = trainer.adapters
+        learnt: Mapping[Any, LearntModule] = trainer.adapters
         return Outcome(
             losses=[each.loss for each in found],
             stopped=stopped,

@@ -10,7 +10,7 @@ from gradloom.systems.text.operations.learnt.rechosen import FRACS
 from gradloom.systems.text.operations.learnt.training import training_operations
 from gradloom.systems.text.operations.learnt.updates import Update
 from gradloom.systems.text.operations.tensors import EDGE
-from gradloom.systems.text.operations.transformer import HEAD_MATRIX, TARGETS, Step
+from gradloom.systems.text.operations.transformer import HEAD_MATRIX, TARGETS, StepOperations
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.stepped import schedule, scheduled, stepped
@@ -22,7 +22,7 @@ MODEL, TOKENS = BUILT_IN["smollm2-135m"], 64
 def card():
     """Bytes of program and all else by the steps of a job on eight texts, adapters of rank 8 on q and v."""
     ranks = {each.name: 8 for each in MODEL.linears if each.projection in ("q_proj", "v_proj")}
-    step = Step(MODEL, TOKENS, ranks, range(MODEL.layers))
+    step = StepOperations(MODEL, TOKENS, ranks, range(MODEL.layers))
     operations = training_operations(step, dict.fromkeys(ranks, 2.0), AdamW(lr=1e-3))
     layout, texts = Layout(), (step.input.name, TARGETS)
     layout.place(HEAD_MATRIX, 2 * MODEL.vocab * MODEL.hidden)

@@ -10,7 +10,7 @@ from gradloom.program.operations import needed
 from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.products import Gradient, Product
 from gradloom.systems.text.operations.scaling import Narrow, Norm, NormBackward, TokenSum
-from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.program.traffic import base_bytes
 from gradloom.systems.text.small import SMALL
 
@@ -21,7 +21,7 @@ def step(targets, first=0, rank=8, model=MODEL, tokens=9):
     names = [
         each.name for each in model.linears if each.projection in targets and int(each.name.split(".")[2]) >= first
     ]
-    return Step(model, tokens, dict.fromkeys(names, rank), range(model.layers)).operations()
+    return StepOperations(model, tokens, dict.fromkeys(names, rank), range(model.layers)).operations()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_backward_pass_ends_at_the_lowest_adapter():
 def test_vectors_need_no_more_than_their_gradients(method, targets, lowest):
     """Each vector's factors are made, and its gradient; the backward pass ends at the lowest that learns."""
     modules = method.modules(MODEL, targets or method.usual, range(1, MODEL.layers))
-    every = Step(MODEL, 9, {}, range(MODEL.layers), vectors=frozenset(modules)).operations()
+    every = StepOperations(MODEL, 9, {}, range(MODEL.layers), vectors=frozenset(modules)).operations()
     kept = needed(every)
     assert {each.y.name for each in kept if isinstance(each, TokenSum)} == {f"{name}.gw" for name in modules}
     assert {each.words.name for each in kept if isinstance(each, Narrow)} == {f"{name}.w" for name in modules}

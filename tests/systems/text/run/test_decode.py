@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.operations.decode import Decode
-from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.reference.integers import FloatStep, IntegerStep
 from gradloom.systems.text.run.decode import Decoding, beside
 from gradloom.systems.text.run.training import largest
@@ -139,9 +139,9 @@ def test_a_text_longer_than_a_tile(training, fresh, model):
 
 def test_a_long_text_has_further_tensors():
     model = replace(MODEL, context=256)
-    token = Decode(Step(model, 64, {}, [0], False), 130)
+    token = Decode(StepOperations(model, 64, {}, [0], False), 130)
     assert [each.name for each in token.cache(0, "k")] == ["0.k", "0.k.1", "0.k.2"]
     with pytest.raises(ValueError, match="position=256"):
-        Decode(Step(model, 64, {}, [0], False), 256)
+        Decode(StepOperations(model, 64, {}, [0], False), 256)
     with pytest.raises(ValueError, match="position=9: must be 0 to 8"):
-        Decode(Step(MODEL, 9, {}, [0], False), 9)
+        Decode(StepOperations(MODEL, 9, {}, [0], False), 9)

@@ -11,7 +11,7 @@ from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.exponents import choose
 from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.shapes import odd_shapes
-from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.order import order
 from gradloom.systems.text.quantized import in_order
 from gradloom.systems.text.reference.llama import Llama
@@ -60,7 +60,7 @@ def test_a_trainer_learns_and_its_exponents_follow(frozen, adapters):
 
 def test_every_tensor_is_made_before_it_is_read():
     made = {"identity", "0.x"}
-    for operation in Step(MODEL, 9, {}, range(2)).operations():
+    for operation in StepOperations(MODEL, 9, {}, range(2)).operations():
         reads = [
             part.name for part in vars(operation).values() if hasattr(part, "tensor") and part not in operation.results
         ]
@@ -71,7 +71,7 @@ def test_every_tensor_is_made_before_it_is_read():
 
 
 def test_exponents_out_of_reach_are_named():
-    operations = Step(MODEL, 9, {}, range(1)).operations()
+    operations = StepOperations(MODEL, 9, {}, range(1)).operations()
     first = operations[0]
     with pytest.raises(ValueError, match="0.attended: 99 fraction bits"):
         choose([first], {}, {"0.x": 20, "0.norm1": 14, "0.attended": 99})
@@ -87,7 +87,7 @@ def test_exponents_out_of_reach_are_named():
 )
 def test_shapes_are_refused_by_name(shapes, named):
     with pytest.raises(ValueError, match=named):
-        Step(replace(MODEL, **shapes), 9, {}, range(1))
+        StepOperations(replace(MODEL, **shapes), 9, {}, range(1))
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
@@ -112,7 +112,7 @@ def test_rows_that_part_groups_of_scales_have_codes_in_their_order(head_dim, hid
 
 def test_a_head_of_many_tiles_is_cut(frozen):
     wide = replace(MODEL, vocab=64 * 300)
-    operations = Step(wide, 9, {}, range(1)).operations()
+    operations = StepOperations(wide, 9, {}, range(1)).operations()
     loss = next(n for n, each in enumerate(operations) if isinstance(each, Loss))
     logits = [each for each in operations[:loss] if isinstance(each, Product) and each.weight_name == "head"]
     assert [each.y.count for each in logits] == [128, 128, 44]

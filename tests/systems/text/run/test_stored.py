@@ -8,7 +8,7 @@ from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.machines.language import UPDATE
 from gradloom.systems.text.operations.learnt.updates import Pack
 from gradloom.systems.text.run.trainer import Trainer
-from gradloom.systems.text.run.training import Kept, largest
+from gradloom.systems.text.run.training import KeptBlocks, largest
 
 from ..conftest import MODEL, TOKENS
 
@@ -47,7 +47,7 @@ def test_a_block_with_its_update_and_what_is_stored_of_it(training, machine, rul
     assert first.ran.check()["commands"] == len(first.instructions)
     # The next step's words have other fraction bits.
     packed = {
-        name: Kept(first.values[name], 0 if each.moments else frac[each.name] + 14 + 1)
+        name: KeptBlocks(first.values[name], 0 if each.moments else frac[each.name] + 14 + 1)
         for name, each in stored(step).items()
     }
     _, _, second = run(2, packed)

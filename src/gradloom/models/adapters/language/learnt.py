@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...language import LanguageModel
-from ..lora import Learnt, load_lora
+from ..lora import LearntModule, load_lora
 from .gguf_lora import is_gguf_adapter, load_gguf_lora
 from .instant import holds_instant, load_instant
 from .lora_xs import load_cores, read_cores
@@ -19,7 +19,7 @@ from .vectors import load_vectors, peft_method
 __all__ = ["check_learnt", "load_learnt"]
 
 
-def load_learnt(folder: Path, model: LanguageModel, tensor: Callable[[str], np.ndarray]) -> Mapping[str, Learnt]:
+def load_learnt(folder: Path, model: LanguageModel, tensor: Callable[[str], np.ndarray]) -> Mapping[str, LearntModule]:
     """Adapters or vectors by module; ``tensor`` reads the base weights.
 
     ``folder`` may be a GGUF file of a LoRA adapter. :class:`ValueError` if they are of another model.
@@ -44,7 +44,7 @@ def check_learnt(folder: Path, model: LanguageModel) -> None:
         _of_no_weights(folder, model)
 
 
-def _of_no_weights(folder: Path, model: LanguageModel) -> Mapping[str, Learnt]:
+def _of_no_weights(folder: Path, model: LanguageModel) -> Mapping[str, LearntModule]:
     method = peft_method(folder)
     if method is None or method.ranked:
         return load_lora(folder, model)

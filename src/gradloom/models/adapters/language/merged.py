@@ -19,7 +19,7 @@ from ...files.language.gguf import MAGIC, GgufCheckpoint, turned_pairs
 from ...files.language.gguf_blocks import q8_0_blocks, q8_0_values
 from ...files.tensors import write_safetensors
 from ...language import LanguageModel
-from ..lora import Adapter, Learnt
+from ..lora import Adapter, LearntModule
 from .lora_xs import CoreAdapter
 from .vectors import Vector
 
@@ -47,7 +47,7 @@ class Merged:
 
     model: LanguageModel
     tensor: Callable[[str], np.ndarray]
-    learnt: Mapping[str, Learnt]
+    learnt: Mapping[str, LearntModule]
     #: ``config.json`` of its source; of one without, of the family that has its parts.
     config: Mapping[str, Any] = field(default_factory=dict)
     #: Sums of squares: what rounding changed, and what was rounded.
@@ -82,7 +82,7 @@ class Merged:
         return made
 
 
-def _with(base: np.ndarray, each: Learnt, *, before: bool) -> np.ndarray:
+def _with(base: np.ndarray, each: LearntModule, *, before: bool) -> np.ndarray:
     """A tensor with what was learnt in it.
 
     Factors stand before a linear, or behind it.

@@ -27,7 +27,7 @@ __all__ = [
     "Rectified",
     "Reduced",
     "ResultForm",
-    "Stacked",
+    "StackedDirections",
     "Sum",
     "Variable",
     "Weights",
@@ -129,7 +129,7 @@ class ResultForm(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Stacked(Expression):
+class StackedDirections(Expression):
     """Results of single directions, one behind another along an axis."""
 
     items: tuple[ResultForm, ...]

@@ -17,7 +17,7 @@ from .expressions import (
     PartForm,
     Reduced,
     ResultForm,
-    Stacked,
+    StackedDirections,
     Variable,
     behind,
     channels,
@@ -175,7 +175,7 @@ class Layouts:
         at = self._axis(node, node.attribute("axis"), len(labels))
         if len(parts) == 1:
             return parts[0]
-        if all(isinstance(each, (ResultForm, Stacked)) for each in parts):
+        if all(isinstance(each, (ResultForm, StackedDirections)) for each in parts):
             others = [self.labels[name] for name in node.inputs]
             if labels[at] == CHANNELS and all(each == labels for each in others):
                 return _side_by_side(parts)
@@ -387,7 +387,7 @@ def _of_way(result: ResultForm, way: int) -> ResultForm:
 
 def _items(value: Expression) -> tuple[ResultForm, ...]:
     """Results of single directions."""
-    if isinstance(value, Stacked):
+    if isinstance(value, StackedDirections):
         return value.items
     if not isinstance(value, ResultForm):
         raise RefusedNode("its input is no state of recurrent nodes")
@@ -400,7 +400,7 @@ def _stacked(items: Sequence[ResultForm]) -> Expression:
         return first
     if [(each.what, each.layer, each.ways) for each in items] == [(first.what, first.layer, (way,)) for way in (0, 1)]:
         return replace(first, ways=(0, 1))
-    return Stacked(tuple(items))
+    return StackedDirections(tuple(items))
 
 
 def _side_by_side(parts: Sequence[Any]) -> Expression:

@@ -9,7 +9,17 @@ from ...files.onnx_graph import OnnxGraph
 from ..cells import RnnCell, dense_cell
 from ..coding import ACTIVATIONS
 from ..host import FloatDense, Function
-from .expressions import Activated, AffineForm, Clipped, CodedForm, Expression, Rectified, Reduced, ResultForm, Stacked
+from .expressions import (
+    Activated,
+    AffineForm,
+    Clipped,
+    CodedForm,
+    Expression,
+    Rectified,
+    Reduced,
+    ResultForm,
+    StackedDirections,
+)
 
 __all__ = [
     "answer_of",
@@ -29,13 +39,13 @@ _REDUCED = {"mean": "mean", "max": "maximum"}
 _STATES = ("all", "end", "last", "first", "state", "states")
 
 
-def behind_results(value: Expression, where: str) -> tuple[ResultForm | Stacked, list[Expression]]:
+def behind_results(value: Expression, where: str) -> tuple[ResultForm | StackedDirections, list[Expression]]:
     """Hidden states, and what follows them, each on the one before.
 
     ``where`` begins the refusal of anything else.
     """
     found: list[Expression] = []
-    while not isinstance(value, (ResultForm, Stacked)):
+    while not isinstance(value, (ResultForm, StackedDirections)):
         if isinstance(value, AffineForm):
             if len(value.terms) != 1:
                 raise ValueError(f"node {value.name!r}: one dense layer on one source is supported")
@@ -120,7 +130,7 @@ def answer_of(graph: OnnxGraph, values: dict[str, Expression]) -> tuple[ResultFo
         if name not in values:
             raise ValueError(f"output {name!r} is constant: it must depend on the input")
         source, steps = behind_results(values[name], f"output {name!r}: it")
-        if steps and isinstance(source, Stacked):
+        if steps and isinstance(source, StackedDirections):
             raise ValueError(f"output {name!r}: it mixes states of several layers")
         if isinstance(source, ResultForm) and (steps or source.what not in _STATES):
             answers[id(values[name])] = name, source, steps

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradloom.program.assembler import Assembler, Instruction
-from gradloom.program.memory import PAGE, Kind, MemoryMap, rounded
+from gradloom.program.memory import PAGE, AreaKind, MemoryMap, rounded
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
@@ -128,9 +128,9 @@ def plan_answers(
     data |= parameters(lowered, a, b)
     space, record = MemoryMap(align=PAGE, least=BEAT), BEAT * lowered.record_beats
     for name, content in data.items():
-        space.place(name, len(content), Kind.FROZEN)
-    answers = space.place("answers", BEAT * classes * count, Kind.KEPT)
-    records = space.place("records", record * count, Kind.STEP)
+        space.place(name, len(content), AreaKind.FROZEN)
+    answers = space.place("answers", BEAT * classes * count, AreaKind.KEPT)
+    records = space.place("records", record * count, AreaKind.STEP)
     asm, wide = Assembler(), 4 * lowered.image_words
     out = Writer(lowered, asm, range(space["images"], space["images"] + wide * count, wide))
     out.credits()

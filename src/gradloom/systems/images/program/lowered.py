@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradloom.models.network import Network
+from gradloom.models.network import LayerNetwork
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.window_run import WindowRun
@@ -94,7 +94,7 @@ class Lowered:
     """
 
     config: ImageConfig
-    network: Network
+    network: LayerNetwork
     rank: int
     wide: bool
     convs: tuple[LoweredConv, ...]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.network import ConvLayer, DenseLayer, LayerNetwork
 from gradloom.program.assembler import most
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ConvolveOperands
 from gradloom.rtl.engines.encode.commands import EncodeOperands
@@ -74,7 +74,7 @@ def _check_sums(name: str, weight: np.ndarray, config: ImageConfig) -> None:
         )
 
 
-def lower(network: Network, config: ImageConfig, rank: int, *, wide: bool = False) -> Lowered:
+def lower(network: LayerNetwork, config: ImageConfig, rank: int, *, wide: bool = False) -> Lowered:
     """Places ``network`` with adapters of rank ``rank`` on a design.
 
     ``wide``: cached activations are codes of 8 bits.
@@ -91,7 +91,7 @@ def lower(network: Network, config: ImageConfig, rank: int, *, wide: bool = Fals
 class _Lowering:
     """Places layer behind layer, and collects all sizes that are too small."""
 
-    def __init__(self, network: Network, config: ImageConfig, rank: int) -> None:
+    def __init__(self, network: LayerNetwork, config: ImageConfig, rank: int) -> None:
         self.network, self.config, self.rank = network, config, rank
         self.needs = needs = Needs(network.name, rank, config)
         needs.field("classes", network.classes, "classes")
@@ -101,7 +101,7 @@ class _Lowering:
             *(
                 max(*layer.kernel, min(max(layer.stride), ImageConfig.largest("kernel")))
                 for layer in network.layers
-                if isinstance(layer, Conv)
+                if isinstance(layer, ConvLayer)
             ),
             0,
         )
@@ -121,20 +121,20 @@ class _Lowering:
         network, needs = self.network, self.needs
         layers, names = list(network.layers), list(network.layer_names)
         shape: tuple[int, ...] = network.input_shape
-        made_up = not isinstance(layers[0], Conv)
+        made_up = not isinstance(layers[0], ConvLayer)
         if made_up:
             # Dense activations are reached through the array only: by a convolution that changes nothing.
             c = shape[0]
-            layers.insert(0, Conv(weight=np.eye(c)[:, :, None, None], bias=np.zeros(c), name="(input)"))
+            layers.insert(0, ConvLayer(weight=np.eye(c)[:, :, None, None], bias=np.zeros(c), name="(input)"))
             names.insert(0, "(input)")
         for index, (layer, name) in enumerate(zip(layers, names)):
-            if isinstance(layer, Conv):
+            if isinstance(layer, ConvLayer):
                 shape = self._conv(
                     layer,
                     layer.name or name,
                     shape,
                     tapped=index > 0 or not made_up,
-                    to_dense=not isinstance(layers[index + 1], Conv),
+                    to_dense=not isinstance(layers[index + 1], ConvLayer),
                 )
             else:
                 self._dense(layer, layer.name or name)
@@ -162,7 +162,7 @@ class _Lowering:
         return lowered
 
     def _conv(
-        self, layer: Conv, label: str, shape: tuple[int, ...], *, tapped: bool, to_dense: bool
+        self, layer: ConvLayer, label: str, shape: tuple[int, ...], *, tapped: bool, to_dense: bool
     ) -> tuple[int, ...]:
         """Places a convolution; returns the shape of its result."""
         c, h, w = shape
@@ -213,7 +213,7 @@ class _Lowering:
             self.feature_at += 2 * tiles * shape[1] * shape[2]
         return shape
 
-    def _check_conv(self, layer: Conv, label: str, run: WindowRun) -> None:
+    def _check_conv(self, layer: ConvLayer, label: str, run: WindowRun) -> None:
         needs, positions = self.needs, run.out_height * run.out_width
         needs.field("kernel", max(layer.kernel), "kernel rows or columns", label)
         needs.field("kernel", max(layer.stride), "steps of a stride", label)
@@ -224,7 +224,7 @@ class _Lowering:
         if positions < LEAST_POSITIONS:
             needs.never(f"{label}: {positions} outputs a channel (at least {LEAST_POSITIONS})")
 
-    def _dense(self, layer: Dense, label: str) -> None:
+    def _dense(self, layer: DenseLayer, label: str) -> None:
         """A dense layer."""
         order = np.arange(layer.inputs) if self.order is None else self.order
         self.order = None
@@ -247,7 +247,7 @@ class _Lowering:
         self._keep(weight, bias)
         self.dense_at += layer.outputs
 
-    def _quantised(self, layer: Conv | Dense, label: str) -> tuple[np.ndarray, np.ndarray]:
+    def _quantised(self, layer: ConvLayer | DenseLayer, label: str) -> tuple[np.ndarray, np.ndarray]:
         """Weights and biases in their formats."""
         weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
         bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, self.config.activation.frac)

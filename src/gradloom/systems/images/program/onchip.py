@@ -13,7 +13,7 @@ import numpy as np
 
 from gradloom.program.assembler import Assembler
 from gradloom.program.memory import BLOCK
-from gradloom.program.power_up import PowerUp, PowerUpMemory, Stage
+from gradloom.program.power_up import PowerUp, PowerUpMemory, PowerUpStage
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
@@ -134,12 +134,12 @@ def plan_onchip(
 
     test = {"block": 1 + train_blocks, "blocks": blocks - train_blocks}
     stages = (
-        Stage(name="", program="setup", block=0, blocks=1),
-        Stage(name="", program="fill", block=1, blocks=blocks),
-        Stage(name="before", program="judge", told=losses, **test),
-        Stage(name="epoch", program="train", told=losses, block=1, blocks=train_blocks, runs=epochs),
-        Stage(name="after", program="judge", told=losses, **test),
-        Stage(name="", program="keep", block=0, blocks=1),
+        PowerUpStage(name="", program="setup", block=0, blocks=1),
+        PowerUpStage(name="", program="fill", block=1, blocks=blocks),
+        PowerUpStage(name="before", program="judge", told=losses, **test),
+        PowerUpStage(name="epoch", program="train", told=losses, block=1, blocks=train_blocks, runs=epochs),
+        PowerUpStage(name="after", program="judge", told=losses, **test),
+        PowerUpStage(name="", program="keep", block=0, blocks=1),
     )
     image = content.end(
         stages,
@@ -224,8 +224,8 @@ def plan_answers_onchip(
         filled(out, rows)
         asked(out, rows, labels, answers)
     stages = (
-        Stage(name="", program="setup", block=0, blocks=1),
-        Stage(name="", program="answer", block=1, blocks=blocks),
+        PowerUpStage(name="", program="setup", block=0, blocks=1),
+        PowerUpStage(name="", program="answer", block=1, blocks=blocks),
     )
     return AnswersOnChip(
         stages=stages,

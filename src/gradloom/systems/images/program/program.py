@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from gradloom.program.assembler import Assembler, Instruction
-from gradloom.program.memory import PAGE, Kind, MemoryMap, rounded
+from gradloom.program.memory import PAGE, AreaKind, MemoryMap, rounded
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
@@ -216,15 +216,15 @@ def _placed(lowered: Lowered, settings: Settings, steps: int, slots: int) -> Mem
     """Where everything but the program lies; the program comes behind it."""
     record_bytes, space = BEAT * lowered.record_beats, MemoryMap(align=PAGE, least=BEAT)
     for name, kind, size in (
-        ("weights", Kind.FROZEN, 2 * BEAT * len(lowered.weight_words)),
-        ("biases", Kind.FROZEN, 4 * BEAT * len(lowered.bias_words)),
-        ("images", Kind.FROZEN, 4 * settings.samples * lowered.image_words),
-        ("labels", Kind.FROZEN, 2 * BEAT * steps),
-        ("lanes", Kind.LEARNT, 2 * BEAT * lowered.lane_words),
-        ("head", Kind.LEARNT, 2 * BEAT * lowered.k),
-        ("losses", Kind.KEPT, BEAT * settings.epochs * -(-settings.samples // settings.batch)),
-        ("records", Kind.KEPT, record_bytes * slots),
-        ("staging", Kind.STEP, record_bytes * 2 * lowered.config.rows),
+        ("weights", AreaKind.FROZEN, 2 * BEAT * len(lowered.weight_words)),
+        ("biases", AreaKind.FROZEN, 4 * BEAT * len(lowered.bias_words)),
+        ("images", AreaKind.FROZEN, 4 * settings.samples * lowered.image_words),
+        ("labels", AreaKind.FROZEN, 2 * BEAT * steps),
+        ("lanes", AreaKind.LEARNT, 2 * BEAT * lowered.lane_words),
+        ("head", AreaKind.LEARNT, 2 * BEAT * lowered.k),
+        ("losses", AreaKind.KEPT, BEAT * settings.epochs * -(-settings.samples // settings.batch)),
+        ("records", AreaKind.KEPT, record_bytes * slots),
+        ("staging", AreaKind.STEP, record_bytes * 2 * lowered.config.rows),
     ):
         space.place(name, size, kind)
     return space

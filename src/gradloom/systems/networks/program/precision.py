@@ -15,6 +15,7 @@ from gradloom.graph.operations import Convolution, Linear
 from gradloom.graph.scaling import filled
 from gradloom.rtl.formats.tiles.codes import NARROW, coded
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.results import SecondCodes
 from gradloom.workload import Progress
 
 from .prepared import AUTO, Prepared, precise_of
@@ -30,11 +31,10 @@ Layers = dict[str, int]
 
 def fitted(
     prepared: Prepared, asked: str | None, x: np.ndarray, config: Any, batch: int, tell: Progress
-) -> tuple[Prepared, dict[str, Any] | None]:
+) -> tuple[Prepared, SecondCodes | None]:
     """``prepared`` with weights, and second codes as ``asked``, that the samples ``x`` choose.
 
-    Returns what the choice was, too, where there was one: ``layers`` as an option of :func:`precise_of`, ``cycles`` of
-    the forward pass of a sample, and those without second codes.
+    Returns what the choice was, too, where there was one.
     """
     budget = budget_of(asked)
     if budget is None:
@@ -43,7 +43,7 @@ def fitted(
     plain, network = prepared.fitted(x), prepared.learning.network
     found = _Choice(plain, filled(network, prepared.learning.learners, x), x, config, batch)
     layers, cycles = found.within(budget)
-    told = {"layers": _named(layers), "cycles": cycles, "without": found.cycles(0)}
+    told = SecondCodes(layers=_named(layers), cycles=cycles, without=found.cycles(0))
     tell(0, 0, f"second codes: {told['layers'] or 'none'}; {cycles:,} cycles a sample, {told['without']:,} without")
     return replace(prepared, precise=layers).fitted(x), told
 

@@ -8,9 +8,9 @@ from gradloom.compiler.commands.base import Rule
 from gradloom.compiler.lowering import TileStep, lower
 from gradloom.compiler.passes.dividing import Divided
 from gradloom.compiler.sets import Sets
-from gradloom.program.memory import PAGE, Kind, rounded
+from gradloom.program.memory import PAGE, AreaKind, rounded
 
-__all__ = ["Kept", "Programs", "lowered", "runs"]
+__all__ = ["KeptBatches", "Programs", "lowered", "runs"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Programs:
     @property
     def state(self) -> list[tuple[int, int]]:
         """Offset and size of what outlives a program."""
-        kept = [] if self.trunk is None else [*self.sets.areas, *self.trunk.program.memory.of(Kind.KEPT)]
-        return self.step.program.memory.of(Kind.LEARNT) + kept
+        kept = [] if self.trunk is None else [*self.sets.areas, *self.trunk.program.memory.of(AreaKind.KEPT)]
+        return self.step.program.memory.of(AreaKind.LEARNT) + kept
 
 
-class Kept:
+class KeptBatches:
     """Which batches memory has in ``count`` places: the first ones for good, all others in the last."""
 
     def __init__(self, count: int) -> None:
@@ -74,14 +74,14 @@ def lowered(
         batches = min(batches, 1 + max(room, 0) // step.sets.size)
     if batches > 1:
         more = first - last.program.memory.end + (batches - 1) * step.sets.size
-        last.program.room(more // 4, kind=Kind.KEPT)
+        last.program.room(more // 4, kind=AreaKind.KEPT)
     sets = replace(step.sets, first=first, count=batches)
     return Programs(None if trunk is None else replace(trunk, sets=sets), replace(step, sets=sets))
 
 
 def runs(programs: Programs, batches: Sequence[int]) -> list[TileStep]:
     """What runs in steps on some batches, in order."""
-    kept, made = Kept(programs.sets.count), list[TileStep]()
+    kept, made = KeptBatches(programs.sets.count), list[TileStep]()
     for batch in batches:
         _, is_there = kept.take(batch)
         if programs.trunk is not None and not is_there:

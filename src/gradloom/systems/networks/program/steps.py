@@ -12,12 +12,12 @@ from gradloom.program.placed import Program
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import TileCoded, coded
 
-from .programs import Kept, Programs
+from .programs import KeptBatches, Programs
 
-__all__ = ["Steps"]
+__all__ = ["MachineSteps"]
 
 
-class Memory(Protocol):
+class StepHost(Protocol):
     """A machine that runs steps: simulated, or models of its engines."""
 
     def write(self, offset: int, content: bytes, /) -> None: ...
@@ -27,17 +27,17 @@ class Memory(Protocol):
     def run(self, program: Program, /) -> Any: ...
 
 
-class Steps:
+class MachineSteps:
     """Puts programs and what learns into memory, and makes steps.
 
     ``ran`` has what each run returned. ``exact`` holds what learns as masters do; its shapes are used, and no more.
     """
 
-    def __init__(self, programs: Programs, memory: Memory, exact: IntegerNetwork, loss: str) -> None:
+    def __init__(self, programs: Programs, memory: StepHost, exact: IntegerNetwork, loss: str) -> None:
         self.programs, self.step, self.memory, self.loss = programs, programs.step, memory, loss
         self.result = exact.port.tensor.name
         self.ran: list[Any] = []
-        self.kept, self.steps = Kept(programs.sets.count), 0
+        self.kept, self.steps = KeptBatches(programs.sets.count), 0
         for written in filter(None, (programs.trunk, programs.step)):
             for offset, content in written.program.contents():
                 memory.write(offset, content)

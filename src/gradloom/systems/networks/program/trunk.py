@@ -9,7 +9,7 @@ from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.rtl.formats.tiles.codes import NARROW
 
 from .prepared import Prepared
-from .programs import Kept, Programs
+from .programs import KeptBatches, Programs
 
 __all__ = ["Trunk"]
 
@@ -24,7 +24,7 @@ class Trunk:
         self.exact = None if trunk is None else IntegerNetwork(trunk)
         #: Of each tensor, the widths that steps read.
         self.widths = {name: [tiles.bits for tiles in some] for name, some in programs.step.inputs.items()}
-        self.kept, self._made = Kept(programs.sets.count), dict[int, Tensors]()
+        self.kept, self._made = KeptBatches(programs.sets.count), dict[int, Tensors]()
 
     def __call__(self, inputs: Tensors, batch: int) -> tuple[Tensors, list[Counts]]:
         """Inputs of a step on a batch, and counts of the codes that were made for it."""

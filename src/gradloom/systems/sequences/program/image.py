@@ -16,7 +16,7 @@ from gradloom.rtl.engines.cell.parameters import SUM_GROUPS, CellParameters
 from gradloom.rtl.formats.cell import CODES_A_BEAT, TAP_QUARTERS, TAP_WORD
 from gradloom.rtl.formats.gates import GATES
 
-from .layers import Layer
+from .layers import CellLayer
 from .room import Room
 from .slots import passes_of
 from .words import CellWords, Window, state_range
@@ -168,7 +168,7 @@ class CellImage:
             beats = -(-chunks // _BEAT) * _BEAT
             yield beats + forward.units, np.concatenate([own, beats + own])
 
-    def _layers(self) -> Iterator[Layer]:
+    def _layers(self) -> Iterator[CellLayer]:
         network, config, source = self.network, self.config, self.network.cell_input
         top = len(self._pairs) - 1
         for at, (number, (inputs, columns)) in enumerate(zip(self._numbers(), self._columns())):
@@ -178,7 +178,7 @@ class CellImage:
             heads: list[np.ndarray | None] = [None] * len(cells)
             if at == top and network.head is not None:
                 heads = [network.head.weight[:, n * units : (n + 1) * units] for n in range(len(cells))]
-            yield Layer(
+            yield CellLayer(
                 words=tuple(
                     CellWords(
                         name=network.name,
@@ -216,7 +216,7 @@ class CellImage:
         name = f"conv {len(network.front) - 1}"
         return Window(conv=conv, order=self.order, source=self.source, fronts=fronts, name=name)
 
-    def _check_codes(self, layer: Layer) -> None:
+    def _check_codes(self, layer: CellLayer) -> None:
         """Codes of a layer are those that its operands take."""
         codings: list[tuple[str, Coding, bool]] = [("input", layer.words[0].source, layer.unsigned)]
         if layer.window:

@@ -12,11 +12,11 @@ from gradloom.rtl.formats.gates import GATES
 
 from .words import CellWords
 
-__all__ = ["Layer", "Piece"]
+__all__ = ["CellLayer", "BeatsBelow"]
 
 
 @dataclass(frozen=True)
-class Piece:
+class BeatsBelow:
     """Beats ``first`` to ``last`` (exclusive) of the layer below, one behind another, that are a part of x."""
 
     first: int
@@ -24,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class CellLayer:
     """A layer of one direction or of two.
 
     Parameters
@@ -144,7 +144,7 @@ class Layer:
             return apart
         return np.stack([apart[:, 0], apart[:, 1, ::-1]], axis=1)
 
-    def pieces(self, below: "Layer", sequences: int, steps: int, first: int, last: int) -> Iterator[Piece]:
+    def pieces(self, below: "CellLayer", sequences: int, steps: int, first: int, last: int) -> Iterator[BeatsBelow]:
         """What x of steps ``first`` to ``last`` (exclusive) is of the results of the layer below.
 
         ``sequences``: of the network.
@@ -152,15 +152,15 @@ class Layer:
         size, found = below.result // CODES_A_BEAT, None
         for begin in self._begins(below, sequences, steps, range(first, min(last, steps))):
             if found is not None and found.last == begin * size:
-                found = Piece(found.first, found.last + size)
+                found = BeatsBelow(found.first, found.last + size)
                 continue
             if found is not None:
                 yield found
-            found = Piece(begin * size, (begin + 1) * size)
+            found = BeatsBelow(begin * size, (begin + 1) * size)
         if found is not None:
             yield found
 
-    def _begins(self, below: "Layer", sequences: int, steps: int, chosen: range) -> Iterator[int]:
+    def _begins(self, below: "CellLayer", sequences: int, steps: int, chosen: range) -> Iterator[int]:
         """Rows of the results below, in the order in which x takes them."""
         for step, _, sequence, own in product(chosen, range(self.passes), range(sequences), range(self.directions)):
             time = steps - 1 - step if own else step

@@ -13,7 +13,7 @@ from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.program.memory import BLOCK
 from gradloom.program.placed import PlacedProgram
-from gradloom.program.power_up import PowerUp, PowerUpMemory, Stage, usual_pause
+from gradloom.program.power_up import PowerUp, PowerUpMemory, PowerUpStage, usual_pause
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 
 from .image import CellImage
@@ -103,8 +103,8 @@ def answers_plan(
     held.add("setup", setup)
     held.add("answer", answer)
     stages = (
-        Stage(name="", program="setup", block=0, blocks=1),
-        Stage(name="class", program="answer", block=1, blocks=len(blocks), told=logits.offset),
+        PowerUpStage(name="", program="setup", block=0, blocks=1),
+        PowerUpStage(name="class", program="answer", block=1, blocks=len(blocks), told=logits.offset),
     )
     content_bytes = held.end(
         stages,

@@ -12,7 +12,7 @@ from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.machines.configs.sequence import SequenceConfig
 
 from .image import CellImage
-from .layers import Layer
+from .layers import CellLayer
 
 __all__ = ["Batch", "CellConfig", "CellProgram", "CellSetup", "LayerProgram"]
 
@@ -57,8 +57,8 @@ class LayerProgram(PlacedProgram):
 
     def enter(
         self,
-        layer: Layer,
-        below: tuple[Layer, Place] | None,
+        layer: CellLayer,
+        below: tuple[CellLayer, Place] | None,
         x: Place,
         count: int,
         kept: Place | None = None,
@@ -88,7 +88,9 @@ class LayerProgram(PlacedProgram):
         if kept is not None:
             self._stores(layer, kept, logits)
 
-    def _stores(self, layer: Layer, kept: Place, logits: Place | None, first: int = 0, last: int | None = None) -> None:
+    def _stores(
+        self, layer: CellLayer, kept: Place, logits: Place | None, first: int = 0, last: int | None = None
+    ) -> None:
         """STOREs of the results of steps ``first`` to ``last``; of a layer that another follows, kept for it."""
         steps, count, _ = kept.shape
         end = steps if last is None else min(last, steps)
@@ -101,7 +103,7 @@ class LayerProgram(PlacedProgram):
             if logits is not None and (self.each or until == steps):
                 self.store(logits.rows(at, until) if self.each else logits, "cell", "logits")
 
-    def _ended(self, layer: Layer, below: Layer, hidden: Place, count: int) -> None:
+    def _ended(self, layer: CellLayer, below: CellLayer, hidden: Place, count: int) -> None:
         """Loads the results of the layer below that a sequence ends with."""
         steps = hidden.shape[0]
         wait: tuple[int, ...] = (self.kept_token,)
@@ -116,8 +118,8 @@ class LayerProgram(PlacedProgram):
 
     def _joined(
         self,
-        layer: Layer,
-        below: Layer,
+        layer: CellLayer,
+        below: CellLayer,
         hidden: Place,
         sizes: tuple[int, int],
         kept: Place | None,
@@ -214,7 +216,7 @@ class CellProgram(LayerProgram):
         image, count, steps = self.image, len(rows), rows.shape[1]
         hidden: Place | None = None
         logits: Place | None = None
-        below: tuple[Layer, Place] | None = None
+        below: tuple[CellLayer, Place] | None = None
         for layer in image.layers:
             last_layer = layer is image.layers[-1]
             if layer.pick != "all" and not self.each:

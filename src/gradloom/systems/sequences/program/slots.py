@@ -18,13 +18,13 @@ from gradloom.rtl.formats.cell import CENTRED
 
 from .settings import HALF, IDLE, Affine, Parts
 
-__all__ = ["Behind", "Slot", "behind_of", "passes_of", "slots_of"]
+__all__ = ["Behind", "GateSlot", "behind_of", "passes_of", "slots_of"]
 
 _OTHER = {"input": "forget", "forget": "input"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class GateSlot:
     """One of the four gates.
 
     Attributes
@@ -69,7 +69,7 @@ class Behind:
 
 
 #: A gate that there is not, and one that is 1.
-_ABSENT, _OPEN = (Slot(name="", table=np.full(1, code, np.int64)) for code in (0, 1))
+_ABSENT, _OPEN = (GateSlot(name="", table=np.full(1, code, np.int64)) for code in (0, 1))
 
 
 def passes_of(cell: Any) -> int:
@@ -77,7 +77,7 @@ def passes_of(cell: Any) -> int:
     return 2 if isinstance(cell, IntegerGru) and cell.cell.passed is not None else 1
 
 
-def slots_of(cell: Any, at: int = 0) -> tuple[Slot, ...]:
+def slots_of(cell: Any, at: int = 0) -> tuple[GateSlot, ...]:
     """The four gates of pass ``at`` of an integer cell; :class:`ValueError` names what does not fit."""
     if passes_of(cell) == 2:
         return _of_pass(cell, at)
@@ -85,7 +85,7 @@ def slots_of(cell: Any, at: int = 0) -> tuple[Slot, ...]:
         new = _slot(cell, "new", cell.factors, cell.accumulator, cell.table, cell.w, cell.u)
         return _ABSENT, _ABSENT, _ABSENT, new
     units = cell.cell.units
-    found: dict[str, Slot] = {}
+    found: dict[str, GateSlot] = {}
     for number, name in enumerate(cell.gates):
         own = slice(number * units, (number + 1) * units)
         if name == "new":
@@ -130,7 +130,7 @@ def behind_of(cell: Any, at: int = 0) -> Behind:
 
 def _slot(
     cell: Any, name: str, factors: tuple[int, int], accumulator: Any, table: np.ndarray, w: np.ndarray, u: np.ndarray
-) -> Slot:
+) -> GateSlot:
     matrices = []
     for matrix, factor in zip((w, u), factors):
         scaled = matrix * factor
@@ -140,7 +140,7 @@ def _slot(
                 "be within -128 and 127; quantise input and hidden state with one scale"
             )
         matrices.append(scaled)
-    return Slot(
+    return GateSlot(
         name=name,
         w=matrices[0],
         u=matrices[1],
@@ -156,7 +156,7 @@ def _unchanged(lo: int, hi: int) -> Affine:
     return Affine(np.ones(1, np.int64), np.zeros(1, np.int64), 0, False, lo, hi)
 
 
-def _of_pass(cell: IntegerGru, at: int) -> tuple[Slot, ...]:
+def _of_pass(cell: IntegerGru, at: int) -> tuple[GateSlot, ...]:
     """Of a GRU that resets in front of the product: update and reset gate; then the new state of what was passed."""
     units, found = cell.cell.units, []
     for number, name in enumerate(cell.gates):
@@ -186,7 +186,7 @@ def _behind_reset(cell: IntegerGru) -> Behind:
     )
 
 
-def _new_state(cell: IntegerGru, own: slice) -> dict[str, Slot]:
+def _new_state(cell: IntegerGru, own: slice) -> dict[str, GateSlot]:
     """The two parts of a GRU's new state: of the input, and of the hidden state."""
     made = _of_new(cell)
     w = cell.w[own]
@@ -195,7 +195,7 @@ def _new_state(cell: IntegerGru, own: slice) -> dict[str, Slot]:
     inner = cell.cell.inner
     codes = np.arange(inner.lo, inner.hi + 1)
     return {
-        "new": Slot(
+        "new": GateSlot(
             name="new",
             w=w,
             accumulator=replace(made.rest, multiplier=made.first),
@@ -203,7 +203,7 @@ def _new_state(cell: IntegerGru, own: slice) -> dict[str, Slot]:
             table=np.zeros(1, np.int64),
             gated=made.second,
         ),
-        "inner": Slot(
+        "inner": GateSlot(
             name="inner",
             u=cell.u[own],
             accumulator=Affine.of(cell.inner, "product with the hidden state"),

@@ -13,7 +13,7 @@ from gradloom.systems.images.program.tokens import ProgramToken
 
 from ..taps import Segment, segments_of
 from .image import CellImage
-from .layers import Layer
+from .layers import CellLayer
 from .program import CellConfig, LayerProgram
 
 __all__ = ["TapProgram", "TapWriter"]
@@ -74,7 +74,7 @@ class _Taps(LayerProgram):
     def sequences(self, rows: np.ndarray, places: range, *, first: bool) -> None:
         """Runs as many sequences as take turns; ``first``: no others have run before them."""
         layers = self.image.layers
-        below: tuple[Layer, Place] | None = None
+        below: tuple[CellLayer, Place] | None = None
         x = self.given(rows)
         for number, layer in enumerate(layers):
             top = layer is layers[-1]
@@ -85,7 +85,7 @@ class _Taps(LayerProgram):
             self._taps(number, layer, places, last=top)
             below = None if kept is None else (layer, kept)
 
-    def _run(self, layer: Layer, rows: np.ndarray, *, top: bool, wait: tuple[int, ...]) -> None:
+    def _run(self, layer: CellLayer, rows: np.ndarray, *, top: bool, wait: tuple[int, ...]) -> None:
         image, (count, steps, _) = self.image, rows.shape
         lowest = layer is image.layers[0]
         self.do(
@@ -102,7 +102,7 @@ class _Taps(LayerProgram):
             post=(_RAN,),
         )
 
-    def _taps(self, number: int, layer: Layer, places: range, *, last: bool) -> None:
+    def _taps(self, number: int, layer: CellLayer, places: range, *, last: bool) -> None:
         """STOREs of a layer's taps; ``last``: those of a batch."""
         own = [(way, each) for way, each in enumerate(self.segments[number])]
         jobs = [(sequence, offset, way, each) for sequence, offset in enumerate(places) for way, each in own]

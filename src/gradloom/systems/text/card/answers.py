@@ -21,11 +21,11 @@ from ..operations.decode import Decode
 from ..operations.elements import Softmax
 from ..operations.learnt.rechosen import FRACS
 from ..operations.tensors import EDGE
-from ..operations.transformer import HEAD_MATRIX, Step
+from ..operations.transformer import HEAD_MATRIX, StepOperations
 from ..program.step import lower
 from ..reference.integers import IntegerStep
 from ..run.frozen import Frozen
-from ..run.instant import Learning
+from ..run.instant import InstantTraining
 from ..run.training import Training, encoded
 from .layout import STATE, JobLayout
 from .part import BoardPart, tabled
@@ -61,8 +61,8 @@ class Answers:
 
     def __post_init__(self) -> None:
         held = self.training.step
-        self.instant = self.training.instant if isinstance(self.training, Learning) else None
-        self.step = Step(held.model, CONTEXT, held.ranks, held.layers)
+        self.instant = self.training.instant if isinstance(self.training, InstantTraining) else None
+        self.step = StepOperations(held.model, CONTEXT, held.ranks, held.layers)
 
     def decode(self, position: int, *, whole: bool = False) -> Decode:
         """The operations at a position."""

@@ -21,7 +21,7 @@ from ..operations.learnt.rechosen import FRACS, REACHES, Rechosen, constants
 from ..operations.tensors import EDGE, Tensor
 from ..order import restored
 from ..run.frozen import Frozen
-from ..run.instant import Learning
+from ..run.instant import InstantTraining
 from ..run.trainer import Trainer
 from ..run.training import Training, largest
 
@@ -138,7 +138,7 @@ def instant_course(
         raise ValueError("optimizer=sgd: must be adamw for InstantFT on a card: what sgd adds up to has no bound")
     rank = blocks[layers[0]].rank
     trainings = [
-        Learning(
+        InstantTraining(
             frozen,
             text,
             layers=layers,

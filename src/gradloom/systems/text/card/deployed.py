@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.delivery import codes
-from gradloom.models.adapters.lora import Adapter, Learnt
+from gradloom.models.adapters.lora import Adapter, LearntModule
 from gradloom.models.files.language.gguf_blocks import q8_0_values
 
 from ..reference.llama import FloatLinears
@@ -24,7 +24,7 @@ _BITS = {"int8": 8, "nf4": 4}
 Array = np.ndarray
 
 
-def rounded(adapters: Mapping[str, Learnt], grid: str) -> Mapping[str, Learnt]:
+def rounded(adapters: Mapping[str, LearntModule], grid: str) -> Mapping[str, LearntModule]:
     """The adapters on a grid of their own values; as they are on others."""
     if grid not in _BITS:
         return adapters

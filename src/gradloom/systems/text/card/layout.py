@@ -23,10 +23,10 @@ from ..operations.base import Fracs, Operation
 from ..operations.learnt.rechosen import FRACS, Rechosen, constants
 from ..operations.learnt.training import training_operations
 from ..operations.learnt.updates import Update
-from ..operations.norms import Norms
+from ..operations.norms import NormsOfLayers
 from ..operations.shapes import suited
 from ..operations.tensors import EDGE, Tensor
-from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
+from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, StepOperations
 from ..program.layout import Layout
 from ..program.packed import STORES
 from ..program.planned import exponents
@@ -292,13 +292,13 @@ class Shape:
         """With any rate: bytes do not depend on it."""
         return AdamW(lr=1e-3) if self.adamw else 1e-3
 
-    def operations(self, *, kept: bool = False, updates: bool = True) -> tuple[Step, list[Operation]]:
+    def operations(self, *, kept: bool = False, updates: bool = True) -> tuple[StepOperations, list[Operation]]:
         """The step and its operations.
 
         With ``kept`` they begin at the lowest layer that learns.
         """
         ranks, layers = dict(self.ranks), range(self.first if kept else 0, self.model.layers)
-        step = Step(
+        step = StepOperations(
             self.model,
             self.tokens,
             ranks,
@@ -313,7 +313,7 @@ class Shape:
     @property
     def cached(self) -> list[Tensor]:
         """What is kept of a text."""
-        wide = Norms(self.model).wide
+        wide = NormsOfLayers(self.model).wide
         return [Tensor(f"{self.first}.x", self.tokens, self.model.hidden, wide)] if self.first else []
 
 

@@ -16,7 +16,7 @@ from gradloom.systems.results import Planned, PlannedChange
 
 from ..operations.shapes import odd_shapes
 from ..operations.tensors import EDGE
-from ..operations.transformer import Step
+from ..operations.transformer import StepOperations
 from ..program.engines.linear import LayerShape
 from .budget import Target, checked_port, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan
@@ -136,7 +136,9 @@ def machine_misfits(
         return [] if odd else list(_linears(config, model, seq, rank, () if instant else targets))
 
     if not odd:
-        for field, value, bound in Step(model, min(seq, config.tokens), {}, range(model.layers)).misfits(config):
+        for field, value, bound in StepOperations(model, min(seq, config.tokens), {}, range(model.layers)).misfits(
+            config
+        ):
             failed.setdefault(field, (value, bound))
     for name, field, value, bound in linears(MIN_SEQ if "seq" in failed else seq, rank):
         failed.setdefault("seq" if field == "tokens" else field, (value, f"{bound} ({name} on the preset's machine)"))

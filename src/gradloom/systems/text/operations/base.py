@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from gradloom.program import operations
 from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER, WEIGHT
 
-from .tensors import Slice
+from .tensors import TensorSlice
 
 __all__ = ["Fracs", "Operation", "checked_shifts", "sums", "within"]
 
@@ -27,7 +27,7 @@ class Operation(operations.Operation):
     """An operation of a step, on slices of tensors."""
 
     @property
-    def results(self) -> "tuple[Slice, ...]":
+    def results(self) -> "tuple[TensorSlice, ...]":
         """Slices that it makes, without gradients of adapters and losses."""
         return super().results
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .base import Operation
 from .learnt.updates import Widen
 from .products import Product
-from .tensors import EDGE, Adapter, Codes, Tensor, Words
+from .tensors import EDGE, AdapterTensors, Codes, Tensor, Words
 
 __all__ = ["FACTORS", "Cores", "is_gradient"]
 
@@ -57,7 +57,7 @@ class Cores:
             each.y.name.removesuffix(".gr") for each in operations if isinstance(each, Product) and is_gradient(each)
         ]
 
-    def prepared(self, linear: Codes, adapter: Adapter | None) -> list[Operation]:
+    def prepared(self, linear: Codes, adapter: AdapterTensors | None) -> list[Operation]:
         """Words of ``B R``; nothing where it does not learn."""
         if adapter is None or not adapter.made:
             return []
@@ -68,7 +68,7 @@ class Cores:
             Widen(plain.all(), Tensor(f"{name}.b", adapter.rank, linear.outputs).all()),
         ]
 
-    def graded(self, linear: Codes, adapter: Adapter | None) -> list[Operation]:
+    def graded(self, linear: Codes, adapter: AdapterTensors | None) -> list[Operation]:
         """R's gradient, of that of ``B R``."""
         if adapter is None or not adapter.made:
             return []

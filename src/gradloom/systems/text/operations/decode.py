@@ -17,8 +17,8 @@ from .elements import Add, Gated, Rope, Softmax
 from .instant import InstantStep
 from .products import Product
 from .scaling import Norm
-from .tensors import EDGE, Angles, Slice, Tensor, Words
-from .transformer import Step
+from .tensors import EDGE, Angles, Tensor, TensorSlice, Words
+from .transformer import StepOperations
 
 __all__ = ["NEXT", "Decode"]
 
@@ -44,7 +44,7 @@ class Decode:
         Adapters from blocks to the head.
     """
 
-    step: Step
+    step: StepOperations
     position: int
     whole: bool = False
     instant: InstantStep | None = None
@@ -153,10 +153,10 @@ class Decode:
 
         attended, fed = step.norms.behind(t["x"], "norm1"), step.norms.behind(t["middle"], "norm2")
 
-        def through(projection: str, x: Tensor, y: Slice) -> list[Operation]:
+        def through(projection: str, x: Tensor, y: TensorSlice) -> list[Operation]:
             return step.through(layer, projection, x.all(), y, next_of=self.tensor)
 
-        def rows(cache: list[Tensor], group: int) -> list[list[Slice]]:
+        def rows(cache: list[Tensor], group: int) -> list[list[TensorSlice]]:
             """A head's rows up to the token's own, by tensor and tile."""
             heights = [EDGE] * (len(cache) - 1) + [cache[-1].rows if self.whole else row + 1]
             first = group * step.span

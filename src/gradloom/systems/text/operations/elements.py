@@ -7,7 +7,7 @@ from gradloom.rtl.formats.vector import FACTOR_FRAC, PROBABILITY_FRAC
 
 from ..operations import vector
 from .base import Fracs, Operation, sums, within
-from .tensors import Angles, Slice
+from .tensors import Angles, TensorSlice
 
 __all__ = ["Add", "Biased", "Gated", "GatedBackward", "Loss", "Rope", "Softmax", "SoftmaxBackward"]
 
@@ -18,9 +18,9 @@ class Add(Operation):
 
     takes, gives = ("a", "b"), ("y",)
 
-    a: Slice
-    b: Slice
-    y: Slice
+    a: TensorSlice
+    b: TensorSlice
+    y: TensorSlice
     lazy: bool = False
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
@@ -39,10 +39,10 @@ class Biased(Operation):
 
     takes, gives = ("x",), ("y",)
 
-    x: Slice
+    x: TensorSlice
     bias: str
-    b: Slice
-    y: Slice
+    b: TensorSlice
+    y: TensorSlice
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.y.name: sums(frac[self.x.name], frac[self.bias])}
@@ -60,9 +60,9 @@ class Rope(Operation):
 
     takes, gives = ("x",), ("y",)
 
-    x: Slice
+    x: TensorSlice
     angles: Angles
-    y: Slice
+    y: TensorSlice
     turn: bool = False
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
@@ -78,9 +78,9 @@ class Gated(Operation):
 
     takes, gives = ("gate", "up"), ("y",)
 
-    gate: Slice
-    up: Slice
-    y: Slice
+    gate: TensorSlice
+    up: TensorSlice
+    y: TensorSlice
     kind: str
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
@@ -96,11 +96,11 @@ class GatedBackward(Operation):
 
     takes, gives = ("gate", "up", "dy"), ("dgate", "dup")
 
-    gate: Slice
-    up: Slice
-    dy: Slice
-    dgate: Slice
-    dup: Slice
+    gate: TensorSlice
+    up: TensorSlice
+    dy: TensorSlice
+    dgate: TensorSlice
+    dup: TensorSlice
     kind: str
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
@@ -121,8 +121,8 @@ class Softmax(Operation):
 
     takes, gives = ("s",), ("p",)
 
-    s: Slice
-    p: Slice
+    s: TensorSlice
+    p: TensorSlice
     limit: int = 0
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
@@ -138,9 +138,9 @@ class SoftmaxBackward(Operation):
 
     takes, gives = ("p", "dp"), ("ds",)
 
-    p: Slice
-    dp: Slice
-    ds: Slice
+    p: TensorSlice
+    dp: TensorSlice
+    ds: TensorSlice
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.ds.name: within(PROBABILITY_FRAC + frac[self.dp.name])}
@@ -159,9 +159,9 @@ class Loss(Operation):
     takes, gives = ("logits",), ("d",)
     lasting = True
 
-    logits: Slice
+    logits: TensorSlice
     targets: str
-    d: Slice
+    d: TensorSlice
     loss: str
     vocab: int
 

@@ -30,8 +30,8 @@ from .base import Operation
 from .elements import Add
 from .learnt.updates import Descent
 from .products import Product
-from .tensors import EDGE, Slice, Tensor, Words
-from .transformer import Step
+from .tensors import EDGE, Tensor, TensorSlice, Words
+from .transformer import StepOperations
 
 __all__ = ["A", "B", "InstantStep"]
 
@@ -46,7 +46,7 @@ class InstantStep:
     Parameters
     ----------
     model : LanguageModel
-        See :class:`~.transformer.Step`.
+        See :class:`~.transformer.StepOperations`.
     tokens : int
     rank : int
         Of every block's adapter, 1 to ``rows``.
@@ -75,9 +75,9 @@ class InstantStep:
         self.base.check(config)
 
     @cached_property
-    def base(self) -> Step:
+    def base(self) -> StepOperations:
         """The model without adapters."""
-        return Step(self.model, self.tokens, {}, self.layers)
+        return StepOperations(self.model, self.tokens, {}, self.layers)
 
     # names
 
@@ -241,5 +241,5 @@ class InstantStep:
         return made
 
 
-def _tiles(tensor: Tensor, first: int, count: int) -> tuple[Slice, ...]:
+def _tiles(tensor: Tensor, first: int, count: int) -> tuple[TensorSlice, ...]:
     return tuple(tensor.part(first + each) for each in range(count))

@@ -6,16 +6,16 @@ from gradloom.models.language import HEAD_NORMS, LanguageModel
 
 from .base import Operation
 from .scaling import Norm, NormBackward
-from .tensors import EDGE, Slice, Tensor
+from .tensors import EDGE, Tensor, TensorSlice
 
-__all__ = ["Norms"]
+__all__ = ["NormsOfLayers"]
 
 #: Of a norm's place, the tensor in front of it and the one behind it.
 _MADE = {"norm1": ("x", "attended"), "norm2": ("middle", "fed")}
 
 
 @dataclass(frozen=True)
-class Norms:
+class NormsOfLayers:
     """Those of a model's layers."""
 
     model: LanguageModel
@@ -26,7 +26,7 @@ class Norms:
         """Queries or keys between norm and positions, or their gradient: ``raw`` itself where there is no norm."""
         return _behind(raw) if self.model.normed else raw
 
-    def _together(self, *tensors: Tensor) -> list[tuple[Slice, ...]]:
+    def _together(self, *tensors: Tensor) -> list[tuple[TensorSlice, ...]]:
         """Parts that a norm takes together: each head, or all."""
         if not self.model.normed:
             return []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from gradloom.rtl.formats.weights.linear import DOT_GUARD
 
 from .base import DROP, Fracs, Operation, checked_shifts
-from .tensors import EDGE, Adapter, Codes, Halves, Slice, Tensor, Words
+from .tensors import EDGE, AdapterTensors, Codes, MatrixRows, Tensor, TensorSlice, Words
 
 __all__ = ["Gradient", "Product"]
 
@@ -24,11 +24,11 @@ class Product(Operation):
 
     gives = ("y",)
 
-    x: Slice
-    weight: Codes | Halves | Words
-    y: Slice
+    x: TensorSlice
+    weight: Codes | MatrixRows | Words
+    y: TensorSlice
     backward: bool = False
-    adapter: Adapter | None = None
+    adapter: AdapterTensors | None = None
     lift: int = 0
 
     @property
@@ -92,9 +92,9 @@ class Gradient(Operation):
 
     lasting = True
 
-    adapter: Adapter
-    x: Slice
-    dy: Slice
+    adapter: AdapterTensors
+    x: TensorSlice
+    dy: TensorSlice
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         sums = self._sums(frac)
@@ -107,7 +107,7 @@ class Gradient(Operation):
         )
 
     @property
-    def sources(self) -> dict[str, tuple[str, Slice]]:
+    def sources(self) -> dict[str, tuple[str, TensorSlice]]:
         """Name of h and the tensor beside it, by the gradient's name."""
         made = {"gb": ("h", self.dy)}
         return made | {"ga": ("dh", self.x)} if "a" in self.adapter.graded else made

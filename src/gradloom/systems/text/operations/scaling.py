@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..operations import vector
 from .base import Fracs, Operation, checked_shifts, within
-from .tensors import EDGE, Gain, Slice
+from .tensors import EDGE, Gain, TensorSlice
 
 __all__ = ["Narrow", "Norm", "NormBackward", "Scale", "ScaleBackward", "TokenSum"]
 
@@ -19,9 +19,9 @@ class Norm(Operation):
 
     takes, gives = ("x",), ("y",)
 
-    x: Slice
+    x: TensorSlice
     weight: str
-    y: Slice
+    y: TensorSlice
     eps: float
 
     @property
@@ -48,12 +48,12 @@ class NormBackward(Operation):
 
     takes, gives = ("x", "dy"), ("dx", "u")
 
-    x: Slice
-    dy: Slice
+    x: TensorSlice
+    dy: TensorSlice
     weight: str
-    dx: Slice
+    dx: TensorSlice
     eps: float
-    u: Slice | None = None
+    u: TensorSlice | None = None
 
     @property
     def wants(self) -> tuple[str, ...]:
@@ -90,9 +90,9 @@ class Narrow(Operation):
 
     takes, gives = ("words",), ("y",)
 
-    words: Slice
+    words: TensorSlice
     gain: Gain
-    y: Slice
+    y: TensorSlice
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.y.name: within(frac[self.words.name] + self.gain.frac)}
@@ -107,9 +107,9 @@ class Scale(Operation):
 
     takes, gives = ("x", "factors"), ("y",)
 
-    x: Slice
-    factors: Slice
-    y: Slice
+    x: TensorSlice
+    factors: TensorSlice
+    y: TensorSlice
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.y.name: within(frac[self.x.name] + frac[self.factors.name])}
@@ -127,11 +127,11 @@ class ScaleBackward(Operation):
 
     takes, gives = ("x", "dy", "factors"), ("dx", "u")
 
-    x: Slice
-    dy: Slice
-    factors: Slice
-    dx: Slice
-    u: Slice
+    x: TensorSlice
+    dy: TensorSlice
+    factors: TensorSlice
+    dx: TensorSlice
+    u: TensorSlice
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         x, dy, factors = (frac[each.name] for each in (self.x, self.dy, self.factors))
@@ -148,9 +148,9 @@ class TokenSum(Operation):
     takes, gives = ("x",), ("y",)
     lasting = True
 
-    x: Slice
+    x: TensorSlice
     gain: Gain
-    y: Slice
+    y: TensorSlice
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.y.name: within(frac[self.x.name] + self.gain.frac)}

@@ -12,7 +12,18 @@ from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 
 from . import vector
 
-__all__ = ["EDGE", "Adapter", "Angles", "Codes", "Factors", "Gain", "Halves", "Slice", "Tensor", "Words"]
+__all__ = [
+    "EDGE",
+    "AdapterTensors",
+    "Angles",
+    "Codes",
+    "Factors",
+    "Gain",
+    "MatrixRows",
+    "TensorSlice",
+    "Tensor",
+    "Words",
+]
 
 #: Features of a tile.
 EDGE = 64
@@ -41,17 +52,17 @@ class Tensor(operations.Tensor):
         """Of :data:`EDGE` features."""
         return self.features // EDGE
 
-    def all(self) -> "Slice":
+    def all(self) -> "TensorSlice":
         """The whole tensor as a slice."""
-        return Slice(self, 0, self.tiles)
+        return TensorSlice(self, 0, self.tiles)
 
-    def part(self, first: int, count: int = 1) -> "Slice":
+    def part(self, first: int, count: int = 1) -> "TensorSlice":
         """``count`` tiles from ``first`` on."""
-        return Slice(self, first, count)
+        return TensorSlice(self, first, count)
 
-    def some(self, row: int, height: int, first: int = 0, count: int = 1) -> "Slice":
+    def some(self, row: int, height: int, first: int = 0, count: int = 1) -> "TensorSlice":
         """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
-        return Slice(self, first, count, row, height)
+        return TensorSlice(self, first, count, row, height)
 
 
 class Factors(Tensor):
@@ -85,7 +96,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Slice:
+class TensorSlice:
     """Some neighbouring tiles of a tensor.
 
     They have all their rows, or ``height`` from ``row`` on.
@@ -129,7 +140,7 @@ class Codes:
 
 
 @dataclass(frozen=True)
-class Halves:
+class MatrixRows:
     """Rows ``first`` to ``first + outputs`` of a frozen 16-bit matrix."""
 
     name: str
@@ -146,11 +157,11 @@ class Words:
     not have are zero.
     """
 
-    tiles: tuple[Slice, ...]
+    tiles: tuple[TensorSlice, ...]
 
 
 @dataclass(frozen=True)
-class Adapter:
+class AdapterTensors:
     """``B A`` beside a linear of the same name; its factor is in B.
 
     ``made``: the step makes B of a smaller matrix, which learns in place of A and B. ``held``: B alone learns.

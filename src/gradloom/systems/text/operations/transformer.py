@@ -19,14 +19,14 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from .base import Operation
 from .cores import Cores
 from .elements import Add, Biased, Gated, GatedBackward, Loss, Rope, Softmax, SoftmaxBackward
-from .norms import Norms
+from .norms import NormsOfLayers
 from .products import Gradient, Product
 from .scaling import Norm, NormBackward
 from .shapes import odd_shapes
-from .tensors import EDGE, Adapter, Angles, Codes, Halves, Slice, Tensor, Words
-from .vectors import LAST_NORM, Vectors
+from .tensors import EDGE, AdapterTensors, Angles, Codes, MatrixRows, Tensor, TensorSlice, Words
+from .vectors import LAST_NORM, StepVectors
 
-__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step"]
+__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "StepOperations"]
 
 #: Rows of the identity: a product with it turns a tile.
 IDENTITY = "identity"
@@ -43,7 +43,7 @@ _MOST = 128
 
 
 @dataclass(frozen=True)
-class Step:
+class StepOperations:
     """Operations of a step of ``tokens`` tokens.
 
     Parameters
@@ -105,15 +105,15 @@ class Step:
             yield "vocab", self.model.vocab, f"the machine's softmax takes at most {_VOCAB}"
 
     @cached_property
-    def learnt(self) -> Vectors:
+    def learnt(self) -> StepVectors:
         """Operations of the vectors."""
         foretold = self.tokens - 1 if self.foretold is None else self.foretold
-        return Vectors(self.vectors, self.model, self.tokens, foretold, self.texts)
+        return StepVectors(self.vectors, self.model, self.tokens, foretold, self.texts)
 
     @property
-    def norms(self) -> Norms:
+    def norms(self) -> NormsOfLayers:
         """Operations of norms within a layer."""
-        return Norms(self.model)
+        return NormsOfLayers(self.model)
 
     @cached_property
     def cores(self) -> Cores:
@@ -160,11 +160,11 @@ class Step:
         """Tiles of a head."""
         return self.model.head_dim // EDGE
 
-    def of_head(self, tensor: Tensor, head: int) -> Slice:
+    def of_head(self, tensor: Tensor, head: int) -> TensorSlice:
         """A head of queries, keys or values."""
         return tensor.part(head * self.span, self.span)
 
-    def tiles(self, tensor: Tensor, head: int) -> tuple[Slice, ...]:
+    def tiles(self, tensor: Tensor, head: int) -> tuple[TensorSlice, ...]:
         """Its tiles as a matrix."""
         return tuple(tensor.part(head * self.span + number) for number in range(self.span))
 
@@ -174,14 +174,20 @@ class Step:
         # What is left fits the angles, whose factors are below 2.
         return math.floor(math.log2(self.model.score_factor * math.log2(math.e) * max(self.model.turned_size, 1.0)))
 
-    def linear(self, layer: int, projection: str) -> tuple[Codes, Adapter | None]:
+    def linear(self, layer: int, projection: str) -> tuple[Codes, AdapterTensors | None]:
         """The frozen matrix and its adapter."""
         name = f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
         rank = self.ranks.get(name, 0)
-        return self.codes(name), Adapter(name, rank, name in self.made, self.held) if rank else None
+        return self.codes(name), AdapterTensors(name, rank, name in self.made, self.held) if rank else None
 
     def through(
-        self, layer: int, projection: str, x: Slice, y: Slice, *, next_of: Callable[[Tensor], Tensor] | None = None
+        self,
+        layer: int,
+        projection: str,
+        x: TensorSlice,
+        y: TensorSlice,
+        *,
+        next_of: Callable[[Tensor], Tensor] | None = None,
     ) -> list[Operation]:
         """A linear with its adapter and its bias.
 
@@ -320,7 +326,7 @@ class Step:
 
         made: list[Operation] = []
 
-        def back(projection: str, dy: Slice, x: Slice, dx: Slice) -> None:
+        def back(projection: str, dy: TensorSlice, x: TensorSlice, dx: TensorSlice) -> None:
             weight, adapter = self.linear(layer, projection)
             made.append(Product(dy, weight, dx, backward=True, adapter=adapter))
             if adapter is not None:
@@ -441,7 +447,7 @@ class Step:
             made.append(
                 Product(
                     d.part(first, count),
-                    Halves(HEAD_MATRIX, count * EDGE, model.hidden, first * EDGE),
+                    MatrixRows(HEAD_MATRIX, count * EDGE, model.hidden, first * EDGE),
                     part.all(),
                     backward=True,
                 )
@@ -465,7 +471,7 @@ class Step:
             made.append(
                 Product(
                     normed.all(),
-                    Halves(HEAD_MATRIX, count * EDGE, normed.features, first * EDGE),
+                    MatrixRows(HEAD_MATRIX, count * EDGE, normed.features, first * EDGE),
                     logits.part(first, count),
                 )
             )

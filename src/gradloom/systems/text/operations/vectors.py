@@ -15,9 +15,9 @@ from gradloom.models.language import HEAD_NORMS, PROJECTIONS, LanguageModel
 
 from .base import Operation
 from .scaling import Narrow, NormBackward, Scale, ScaleBackward, TokenSum
-from .tensors import Factors, Gain, Slice, Tensor
+from .tensors import Factors, Gain, Tensor, TensorSlice
 
-__all__ = ["LAST_NORM", "SCALED", "Vectors", "last_gains", "norms_of"]
+__all__ = ["LAST_NORM", "SCALED", "StepVectors", "last_gains", "norms_of"]
 
 LAST_NORM = "model.norm"
 #: Linears whose outputs, of ``down_proj`` inputs, may be multiplied by a vector.
@@ -40,7 +40,7 @@ def last_gains(foretold: int, texts: int = 1) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Vectors:
+class StepVectors:
     """Those of a step.
 
     Parameters
@@ -87,7 +87,7 @@ class Vectors:
         """Sum of several texts' gradients."""
         return Tensor(f"{module}.sw", 1, self.features(module))
 
-    def factors(self, module: str) -> Slice:
+    def factors(self, module: str) -> TensorSlice:
         """What a linear's outputs or inputs are multiplied by."""
         return Factors(f"{module}.factors", 1, self.features(module)).all()
 
@@ -164,7 +164,7 @@ class Vectors:
         back = NormBackward(x.all(), dy.all(), f"{layer}.{place}", dx.all(), self.model.norm_eps, self.norm_u(module))
         return [back, *self.norm_sum(module)], dx
 
-    def norm_u(self, module: str) -> Slice | None:
+    def norm_u(self, module: str) -> TensorSlice | None:
         """What the gradient of a norm's weight is a sum of, if it learns."""
         return Tensor(f"{module}.u", self.tokens, self.model.hidden).all() if module in self.modules else None
 

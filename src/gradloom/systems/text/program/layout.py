@@ -1,9 +1,9 @@
 """The memory map of a training step."""
 
-from gradloom.program.memory import Kind, MemoryMap
+from gradloom.program.memory import AreaKind, MemoryMap
 from gradloom.rtl.formats.weights.weight_stream import StreamShape
 
-from ..operations.tensors import EDGE, Adapter, Codes, Slice, Tensor
+from ..operations.tensors import EDGE, AdapterTensors, Codes, Tensor, TensorSlice
 
 __all__ = ["ZEROS", "Layout", "check_whole"]
 
@@ -22,15 +22,15 @@ class Layout(MemoryMap):
         """Of a tensor: tiles of features, rows within, 32-bit words."""
         return self.place(tensor.name, 4 * tensor.rows * tensor.features)
 
-    def part(self, part: Slice) -> int:
+    def part(self, part: TensorSlice) -> int:
         """Of some of its tiles, or of rows of them."""
         return self.tensor(part.tensor) + 4 * (part.tensor.rows * part.first + part.row) * EDGE
 
     def codes(self, matrix: Codes) -> int:
         """Of a linear's stream."""
-        return self.place(matrix.name, StreamShape(outputs=matrix.outputs, inputs=matrix.inputs).bytes, Kind.FROZEN)
+        return self.place(matrix.name, StreamShape(outputs=matrix.outputs, inputs=matrix.inputs).bytes, AreaKind.FROZEN)
 
-    def adapter(self, adapter: Adapter, linear: Codes, tokens: int) -> None:
+    def adapter(self, adapter: AdapterTensors, linear: Codes, tokens: int) -> None:
         """All that belongs to an adapter."""
         for which, features in (("a", linear.inputs), ("b", linear.outputs)):
             size = 4 * adapter.rank * features
@@ -42,7 +42,7 @@ class Layout(MemoryMap):
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
 
 
-def check_whole(*parts: Slice) -> None:
+def check_whole(*parts: TensorSlice) -> None:
     """Refuses rows of tiles that do not lie behind each other."""
     for part in parts:
         if not part.whole:

@@ -19,7 +19,7 @@ from ..operations.learnt.training import training_operations
 from ..operations.products import Product
 from ..operations.scaling import Norm, NormBackward
 from ..operations.tensors import EDGE
-from ..operations.transformer import HEAD_MATRIX, Step
+from ..operations.transformer import HEAD_MATRIX, StepOperations
 from .layout import Layout
 from .step import lower
 
@@ -88,14 +88,16 @@ def planned_step(
     vectors : collection of str
         Modules with a learnt vector.
     made, held : optional
-        See :class:`~.transformer.Step`.
+        See :class:`~.transformer.StepOperations`.
     yield_every : int, optional
         See :func:`~.step.lower`.
     """
     if kept:
         lowest = lowest_layer([*ranks, *vectors])
         layers = [layer for layer in layers if layer >= lowest]
-    step = Step(model, tokens, ranks, layers, vectors=frozenset(vectors), texts=texts, made=frozenset(made), held=held)
+    step = StepOperations(
+        model, tokens, ranks, layers, vectors=frozenset(vectors), texts=texts, made=frozenset(made), held=held
+    )
     operations = training_operations(step, dict.fromkeys(ranks, 2.0), rule, texts=texts, wide=wide)
     layout = Layout()
     layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)

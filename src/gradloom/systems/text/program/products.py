@@ -14,11 +14,11 @@ from .jobs import ProductJob, Transfer, in_panels
 from .layout import Layout, check_whole
 from .weaving.work import Main
 
-__all__ = ["Products"]
+__all__ = ["ProductOrder"]
 
 
 @dataclass
-class Products:
+class ProductOrder:
     """Makes products, in the order of the program.
 
     Parameters

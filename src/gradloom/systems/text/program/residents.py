@@ -18,8 +18,8 @@ from ..operations.instant import A
 from ..operations.learnt.updates import Descent, Unpack, Widen
 from ..operations.products import Product
 from ..operations.scaling import Narrow, Norm, NormBackward, TokenSum
-from ..operations.tensors import EDGE, Adapter, Codes, Halves, Tensor, Words
-from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
+from ..operations.tensors import EDGE, AdapterTensors, Codes, MatrixRows, Tensor, Words
+from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, StepOperations
 from .layout import ZEROS
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]
@@ -50,7 +50,7 @@ _ENDS = {
 }
 
 
-def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[str, int]:
+def residents(operations: Sequence[Operation], step: StepOperations, beat: int) -> dict[str, int]:
     """Bytes by name of what is in memory before and after a step.
 
     ``operations`` are those of ``step``; ``beat``: bytes.
@@ -101,7 +101,7 @@ def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[st
 def _matrix(weight: object, model: LanguageModel) -> dict[str, int]:
     if isinstance(weight, Codes):
         return {weight.name: StreamShape(outputs=weight.outputs, inputs=weight.inputs).bytes}
-    if isinstance(weight, Halves):
+    if isinstance(weight, MatrixRows):
         return {weight.name: 2 * -(-model.vocab // EDGE) * EDGE * weight.inputs}
     return {}
 
@@ -110,7 +110,7 @@ def _bytes(tensor: Tensor) -> int:
     return 4 * tensor.rows * tensor.features
 
 
-def _adapter(adapter: Adapter, linear: Codes) -> dict[str, int]:
+def _adapter(adapter: AdapterTensors, linear: Codes) -> dict[str, int]:
     name = adapter.name
     sizes = {"a": 4 * adapter.rank * linear.inputs, "b": 4 * adapter.rank * linear.outputs}
     if adapter.made:

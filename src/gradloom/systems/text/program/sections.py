@@ -15,7 +15,7 @@ from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import TOKENS, ControlOpcode
 
 from ..operations.elements import Loss
-from ..operations.tensors import Slice
+from ..operations.tensors import TensorSlice
 from .jobs import ProductJob, Transfer
 
 __all__ = ["PAUSE", "apart", "by_rows", "cut", "is_pause", "rows_of"]
@@ -107,7 +107,7 @@ def by_rows(loss: Loss, cycles: float, row: int) -> list[Loss]:
     ]
 
 
-def _rows(whole: Slice, first: int, rows: int) -> Slice:
+def _rows(whole: TensorSlice, first: int, rows: int) -> TensorSlice:
     return replace(whole, row=first, height=min(rows, whole.rows - first))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gradloom.program.assembler import Assembler, Instruction
-from gradloom.program.memory import Kind
+from gradloom.program.memory import AreaKind
 from gradloom.rtl.engines.linear.commands import TileKind
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
@@ -17,12 +17,12 @@ from ..operations.learnt.again import again
 from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Scale, ScaleBackward, TokenSum
-from ..operations.tensors import EDGE, Halves, Slice
+from ..operations.tensors import EDGE, MatrixRows, TensorSlice
 from .engines.gradients import Gradients
-from .engines.updates import Updates, place_packed
+from .engines.updates import UpdatePieces, place_packed
 from .engines.vectors import Vectors
 from .layout import Layout
-from .products import Products
+from .products import ProductOrder
 from .sections import by_rows, rows_of
 from .weaving.weave import weave
 from .weaving.work import Main, Side, gap
@@ -74,7 +74,7 @@ class _Sharing:
         self.before = self.layout.copy()
 
     def __call__(self, steps: Sequence[Instruction], after: Mapping[int, int]) -> list[Instruction]:
-        self.layout.kinds |= dict.fromkeys(self._outliving(), Kind.LEARNT)
+        self.layout.kinds |= dict.fromkeys(self._outliving(), AreaKind.LEARNT)
         # A softmax's gradient may lie where its logits were: it is made of them beat by beat.
         same = [(each.logits.name, each.d.name) for each in self.operations if isinstance(each, Loss)]
         return self.layout.settle(self.before, steps, after, self.beat, same)
@@ -129,11 +129,11 @@ class _Lowering:
         late = len(operations)
         move = _Sharing(self.layout, self.config.data_bits // 8, operations) if share else None
         place_packed(operations, self.layout, self.config)
-        products = Products(self.frac, self.layout, self.config)
+        products = ProductOrder(self.frac, self.layout, self.config)
         gradients = Gradients(self.frac, self.layout, self.config, self.most)
         for order, operation in enumerate(operations):
             if isinstance(operation, Product):
-                limit = beside if isinstance(operation.weight, Halves) else plain
+                limit = beside if isinstance(operation.weight, MatrixRows) else plain
                 main.append(products.main(order, operation))
             elif isinstance(operation, Gradient | TokenSum):
                 pace = operation.adapter.rank // 2 if isinstance(operation, Gradient) else 1
@@ -141,7 +141,7 @@ class _Lowering:
             elif isinstance(operation, Unpack | Widen | Update | Descent):
                 # Words of an adapter are made in their place, all else beside its update.
                 at_once = isinstance(operation, Widen) or type(operation) is Unpack and not operation.moments
-                pieces = Updates(self.frac, self.layout, self.config, limit).do(operation)
+                pieces = UpdatePieces(self.frac, self.layout, self.config, limit).do(operation)
                 pace = _PACE.get(type(operation), 1)
                 sides.append(Side(order + late * (not at_once), UPDATE, deque(pieces), lazy=not at_once, pace=pace))
             else:
@@ -165,7 +165,9 @@ class _Lowering:
         if not isinstance(operation, Add | Biased | Rope | Gated | GatedBackward | _SCALES):
             return [operation]
         slices = {
-            each.name: value for each in fields(operation) if isinstance(value := getattr(operation, each.name), Slice)
+            each.name: value
+            for each in fields(operation)
+            if isinstance(value := getattr(operation, each.name), TensorSlice)
         }
         first = next(iter(slices.values()))
         # So many factors are on chip.

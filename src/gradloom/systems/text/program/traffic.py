@@ -7,7 +7,7 @@ from gradloom.rtl.formats.weights.weight_stream import StreamShape
 from ..operations.base import Operation
 from ..operations.learnt.updates import Pack, Unpack, Update
 from ..operations.products import Gradient, Product
-from ..operations.tensors import EDGE, Codes, Halves
+from ..operations.tensors import EDGE, Codes, MatrixRows
 
 __all__ = ["base_bytes", "words_made"]
 
@@ -24,7 +24,7 @@ def base_bytes(operations: Iterable[Operation]) -> int:
             if isinstance(weight, Codes):
                 shape = StreamShape(outputs=weight.outputs, inputs=weight.inputs)
                 total += shape.header_bytes + operation.x.count * operation.y.count * shape.tile_bytes
-            elif isinstance(weight, Halves):
+            elif isinstance(weight, MatrixRows):
                 total += 2 * weight.outputs * weight.inputs
     return total
 

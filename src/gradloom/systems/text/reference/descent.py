@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from gradloom.models.adapters.lora import Learnt, finite, lowest_layer
+from gradloom.models.adapters.lora import LearntModule, finite, lowest_layer
 from gradloom.workload import Progress, silent
 
 from ...rates import CONSTANT, Schedule
@@ -48,7 +48,7 @@ def build_quickest(checkpoint: Quantized, *, progress: Progress | None = None) -
 def fine_tune(
     llama: FloatModel,
     texts: Sequence[Sequence[int]],
-    adapters: Mapping[str, Learnt],
+    adapters: Mapping[str, LearntModule],
     optimizer: Optimizer,
     steps: int,
     progress: Progress | None = None,
@@ -57,7 +57,7 @@ def fine_tune(
     losses: Sequence[float] = (),
     kept: Mapping[str, np.ndarray] | None = None,
     after: Callable[[list[float], Mapping[str, np.ndarray]], bool] = lambda losses, kept: False,
-    seen: Callable[[Mapping[str, Learnt]], Mapping[str, Learnt]] = lambda adapters: adapters,
+    seen: Callable[[Mapping[str, LearntModule]], Mapping[str, LearntModule]] = lambda adapters: adapters,
     schedule: Schedule = CONSTANT,
     seed: int | None = None,
     plus: float = 1.0,

@@ -25,7 +25,7 @@ from ..operations.elements import Add, Biased, Gated, GatedBackward, Loss, Rope,
 from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward, TokenSum
-from ..operations.tensors import EDGE, Codes, Halves, Slice, Words
+from ..operations.tensors import EDGE, Codes, MatrixRows, TensorSlice, Words
 from ..stored import packed_words, unpacked_words
 from . import mathematics as llama
 
@@ -35,7 +35,7 @@ __all__ = ["Execution", "FloatStep", "IntegerStep"]
 LANES = 8
 Array = NDArray
 #: ``[outputs, inputs]`` of a matrix; of a whole one by its name, of some rows of it.
-Matrix = Callable[[Codes | Halves], Array]
+Matrix = Callable[[Codes | MatrixRows], Array]
 
 
 @dataclass
@@ -59,10 +59,10 @@ class Execution(Reading):
         """Nats a token."""
         return self.loss / max(self.foretold, 1)
 
-    def __getitem__(self, part: Slice) -> Array:
+    def __getitem__(self, part: TensorSlice) -> Array:
         return self.values[part.name][_where(part)]
 
-    def __setitem__(self, part: Slice, words: Array) -> None:
+    def __setitem__(self, part: TensorSlice, words: Array) -> None:
         tensor = part.tensor
         if tensor.name not in self.values or self.values[tensor.name].shape != (tensor.rows, tensor.features):
             self.values[tensor.name] = np.zeros((tensor.rows, tensor.features), words.dtype)
@@ -205,7 +205,7 @@ class FloatStep(Execution):
         self[operation.d] = p
 
 
-def _where(part: Slice) -> tuple[slice, slice]:
+def _where(part: TensorSlice) -> tuple[slice, slice]:
     return slice(part.row, part.row + part.rows), slice(part.first * EDGE, (part.first + part.count) * EDGE)
 
 
@@ -296,7 +296,7 @@ class IntegerStep(Execution):
         for each in operation.tensors():
             self.values[each.packed] = packed_words(each, self.values[each.name], operation.number)
 
-    def _kept(self, part: Slice, made: vector.VectorTensor) -> None:
+    def _kept(self, part: TensorSlice, made: vector.VectorTensor) -> None:
         self[part] = made.words
         self.saturated += made.saturated
 

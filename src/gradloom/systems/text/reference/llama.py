@@ -11,7 +11,7 @@ import numpy as np
 
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.vectors import Vector
-from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
+from gradloom.models.adapters.lora import Adapter, LearntModule, lowest_layer
 from gradloom.models.language import BIASED, EMBEDDING, HEAD, HEAD_NORMS, NORM, PROJECTIONS, LanguageModel
 
 from .mathematics import (
@@ -104,7 +104,7 @@ class FloatModel(Protocol):
     model: LanguageModel
 
     def loss(
-        self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None, entry: Array | None = None
+        self, tokens: Sequence[int], adapters: Mapping[str, LearntModule] | None = None, entry: Array | None = None
     ) -> float:
         """Mean cross-entropy of the text, in nats a token."""
         ...
@@ -114,7 +114,7 @@ class FloatModel(Protocol):
         ...
 
     def gradients(
-        self, tokens: Sequence[int], adapters: Mapping[str, Learnt], entry: Array | None = None
+        self, tokens: Sequence[int], adapters: Mapping[str, LearntModule], entry: Array | None = None
     ) -> tuple[float, dict[str, tuple[Array, ...]]]:
         """The loss, and the gradients of all parts of every adapter."""
         ...
@@ -180,12 +180,12 @@ class Llama:
         """Hugging Face's name of a projection of a layer, or of a norm of its heads."""
         return f"model.layers.{layer}.{PROJECTIONS.get(projection, 'self_attn')}.{projection}"
 
-    def logits(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None) -> Array:
+    def logits(self, tokens: Sequence[int] | Array, adapters: Mapping[str, LearntModule] | None = None) -> Array:
         """``[T, vocab]``: what each token makes the model expect next."""
         return self._forward(self._checked(tokens), adapters or {})[0]
 
     def expect(
-        self, tokens: Sequence[int] | Array, cache: KeyValueCache, adapters: Mapping[str, Learnt] | None = None
+        self, tokens: Sequence[int] | Array, cache: KeyValueCache, adapters: Mapping[str, LearntModule] | None = None
     ) -> Array:
         """Logits of the token after ``tokens``, ``[vocab]``.
 
@@ -213,7 +213,10 @@ class Llama:
         return np.zeros_like(attended)
 
     def loss(
-        self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None, entry: Array | None = None
+        self,
+        tokens: Sequence[int] | Array,
+        adapters: Mapping[str, LearntModule] | None = None,
+        entry: Array | None = None,
     ) -> float:
         """Mean cross-entropy of the text, in nats a token that is learnt.
 
@@ -223,7 +226,9 @@ class Llama:
         first = lowest_layer(adapters) if adapters and entry is not None else 0
         return cross_entropy(self._forward(ids, adapters or {}, first, entry)[0], tokens)[0]
 
-    def score(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None) -> dict[str, float]:
+    def score(
+        self, tokens: Sequence[int] | Array, adapters: Mapping[str, LearntModule] | None = None
+    ) -> dict[str, float]:
         """``loss`` of a text, and ``accuracy``: the share of learnt tokens that are the likeliest."""
         logits = self.logits(tokens, adapters)
         return {"loss": cross_entropy(logits, tokens)[0], "accuracy": foretold_share(logits, tokens)}
@@ -240,7 +245,7 @@ class Llama:
         return x
 
     def gradients(
-        self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt], entry: Array | None = None
+        self, tokens: Sequence[int] | Array, adapters: Mapping[str, LearntModule], entry: Array | None = None
     ) -> tuple[float, dict[str, tuple[Array, ...]]]:
         """The loss, and ``(dA, dB)`` of every adapter, ``(dw,)`` of a vector.
 
@@ -283,7 +288,7 @@ class Llama:
         return rope(x, cos, sin) if places is None else rope(x[..., places], cos, sin)[..., np.argsort(places)]
 
     def _forward(
-        self, ids: Array, adapters: Mapping[str, Learnt], first: int = 0, entry: Array | None = None
+        self, ids: Array, adapters: Mapping[str, LearntModule], first: int = 0, entry: Array | None = None
     ) -> tuple[Array, Array, list[_Layer]]:
         x = self.embedding[ids] if entry is None else entry
         kept, beside = [], np.zeros_like(x)
@@ -294,16 +299,21 @@ class Llama:
         x = x + beside
         return self._norm(_LAST, x, adapters) @ self.head.T, x, kept
 
-    def _norm(self, name: str, x: Array, adapters: Mapping[str, Learnt]) -> Array:
+    def _norm(self, name: str, x: Array, adapters: Mapping[str, LearntModule]) -> Array:
         return rms_norm(x, self._weight(name, adapters), self.model.norm_eps)
 
-    def _weight(self, name: str, adapters: Mapping[str, Learnt]) -> Array:
+    def _weight(self, name: str, adapters: Mapping[str, LearntModule]) -> Array:
         """Of a norm, learnt or the model's own."""
         learnt = adapters.get(name)
         return self.norms[name] if learnt is None else learnt.parts["w"]
 
     def _norm_backward(
-        self, name: str, dy: Array, x: Array, adapters: Mapping[str, Learnt], gradients: dict[str, tuple[Array, ...]]
+        self,
+        name: str,
+        dy: Array,
+        x: Array,
+        adapters: Mapping[str, LearntModule],
+        gradients: dict[str, tuple[Array, ...]],
     ) -> Array:
         eps = self.model.norm_eps
         if name in adapters:
@@ -311,7 +321,7 @@ class Llama:
         return rms_norm_backward(dy, x, self._weight(name, adapters), eps)
 
     def _layer(
-        self, i: int, x: Array, adapters: Mapping[str, Learnt], cache: KeyValueCache | None = None
+        self, i: int, x: Array, adapters: Mapping[str, LearntModule], cache: KeyValueCache | None = None
     ) -> tuple[Array, _Layer]:
         def through(projection: str, value: Array) -> Array:
             name = self.name(i, projection)
@@ -335,7 +345,7 @@ class Llama:
         y = middle + self._placed(i, "norm4", down, adapters)
         return y, _Layer(x, attended, plain, q, k, v, weights, context, o, middle, fed, gate, up, product, down)
 
-    def _placed(self, i: int, place: str, x: Array, adapters: Mapping[str, Learnt]) -> Array:
+    def _placed(self, i: int, place: str, x: Array, adapters: Mapping[str, LearntModule]) -> Array:
         """x behind a layer's norm of a place, if there is one."""
         norm = self._places.get(place)
         return x if norm is None else self._norm(f"model.layers.{i}.{norm}", x, adapters)
@@ -347,7 +357,7 @@ class Llama:
             return heads
         return rms_norm(heads.reshape(len(heads), -1, len(weight)), weight, self.model.norm_eps).reshape(heads.shape)
 
-    def _forward_linear(self, name: str, x: Array, learnt: Learnt | None) -> Array:
+    def _forward_linear(self, name: str, x: Array, learnt: LearntModule | None) -> Array:
         """A linear with what learns beside it.
 
         A vector multiplies outputs, or inputs of ``down_proj``.
@@ -367,7 +377,7 @@ class Llama:
         return y + self.biases[name] if name in self.biases else y
 
     def _backward_linear(
-        self, name: str, dy: Array, x: Array, learnt: Learnt | None
+        self, name: str, dy: Array, x: Array, learnt: LearntModule | None
     ) -> tuple[Array, tuple[Array, ...] | None]:
         if isinstance(learnt, CoreAdapter):
             dx, found = self.linears.backward(name, dy, x, learnt.plain)
@@ -383,7 +393,12 @@ class Llama:
         return self.linears.backward(name, dy * learnt.values, x, None)[0], (gradient,)
 
     def _layer_backward(
-        self, i: int, dy: Array, kept: _Layer, adapters: Mapping[str, Learnt], gradients: dict[str, tuple[Array, ...]]
+        self,
+        i: int,
+        dy: Array,
+        kept: _Layer,
+        adapters: Mapping[str, LearntModule],
+        gradients: dict[str, tuple[Array, ...]],
     ) -> Array:
         def back(projection: str, gradient: Array, value: Array) -> Array:
             name = self.name(i, projection)
@@ -430,7 +445,7 @@ def greedy(
     prompt: Sequence[int],
     count: int,
     *,
-    adapters: Mapping[str, Learnt] | None = None,
+    adapters: Mapping[str, LearntModule] | None = None,
     ends: frozenset[int] = frozenset(),
 ) -> Iterator[int]:
     """At most ``count`` tokens that follow ``prompt``, each the likeliest.

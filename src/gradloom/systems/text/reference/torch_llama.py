@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
-from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
+from gradloom.models.adapters.lora import Adapter, LearntModule, lowest_layer
 from gradloom.models.language import EMBEDDING, HEAD, HEAD_NORMS, NORM, PROJECTIONS, LanguageModel
 from gradloom.models.texts.example import targets_of
 
@@ -70,7 +70,7 @@ class TorchLlama:
     def losses(
         self,
         tokens: torch.Tensor,
-        learnt: Mapping[str, Learnt],
+        learnt: Mapping[str, LearntModule],
         entry: torch.Tensor | None = None,
         targets: torch.Tensor | None = None,
     ) -> torch.Tensor:
@@ -97,18 +97,22 @@ class TorchLlama:
         return self._judged(z, tokens, {})
 
     def _judged(
-        self, x: torch.Tensor, tokens: torch.Tensor, learnt: Mapping[str, Learnt], targets: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        tokens: torch.Tensor,
+        learnt: Mapping[str, LearntModule],
+        targets: torch.Tensor | None = None,
     ) -> torch.Tensor:
         logits = self._norm(_LAST, x[:, :-1], learnt) @ self.head.T
         wanted = tokens[:, 1:] if targets is None else targets[:, :-1]
         lost = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none", ignore_index=-1)
         return lost.view(wanted.shape).sum(1) / (wanted >= 0).sum(1)
 
-    def _norm(self, name: str, x: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
+    def _norm(self, name: str, x: torch.Tensor, learnt: Mapping[str, LearntModule]) -> torch.Tensor:
         weight: Any = learnt[name].parts["w"] if name in learnt else self.held[f"{name}.weight"]
         return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.model.norm_eps))
 
-    def _linear(self, name: str, x: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
+    def _linear(self, name: str, x: torch.Tensor, learnt: Mapping[str, LearntModule]) -> torch.Tensor:
         weight, bias, each = self.held[f"{name}.weight"], self.held.get(f"{name}.bias"), learnt.get(name)
         if each is None:
             return functional.linear(x, weight, bias)
@@ -131,13 +135,13 @@ class TorchLlama:
         made = torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
         return made if places is None else made[..., np.argsort(places)]
 
-    def _placed(self, i: int, place: str, x: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
+    def _placed(self, i: int, place: str, x: torch.Tensor, learnt: Mapping[str, LearntModule]) -> torch.Tensor:
         """x behind a layer's norm of a place, if there is one."""
         norm = next((name for name, each in self.model.layer_norms.items() if each == place), None)
         return x if norm is None else self._norm(f"model.layers.{i}.{norm}", x, learnt)
 
     def _blocks(
-        self, x: torch.Tensor, layers: range, learnt: Mapping[str, Learnt], taps: list[torch.Tensor] | None
+        self, x: torch.Tensor, layers: range, learnt: Mapping[str, LearntModule], taps: list[torch.Tensor] | None
     ) -> torch.Tensor:
         count, rows, _ = x.shape
         for i in layers:
@@ -197,7 +201,7 @@ class FloatByTorch:
 
     @torch.no_grad()
     def loss(
-        self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None, entry: np.ndarray | None = None
+        self, tokens: Sequence[int], adapters: Mapping[str, LearntModule] | None = None, entry: np.ndarray | None = None
     ) -> float:
         """Mean cross-entropy of the text, in nats a token.
 
@@ -208,7 +212,7 @@ class FloatByTorch:
         return self._llama.losses(_ids(tokens), learnt, known, _targets(tokens)).item()
 
     def gradients(
-        self, tokens: Sequence[int], adapters: Mapping[str, Learnt], entry: np.ndarray | None = None
+        self, tokens: Sequence[int], adapters: Mapping[str, LearntModule], entry: np.ndarray | None = None
     ) -> tuple[float, dict[str, tuple[np.ndarray, ...]]]:
         """The loss, and the gradients of all parts of every adapter.
 
@@ -229,9 +233,9 @@ def _targets(tokens: Sequence[int]) -> torch.Tensor:
     return torch.from_numpy(targets_of(tokens).astype(np.int64))[None]
 
 
-def parameters(learnt: Mapping[str, Learnt]) -> tuple[dict[str, Learnt], list[torch.Tensor]]:
+def parameters(learnt: Mapping[str, LearntModule]) -> tuple[dict[str, LearntModule], list[torch.Tensor]]:
     """What learns as tensors with gradients, and a list of them."""
-    made: dict[str, Learnt] = {}
+    made: dict[str, LearntModule] = {}
     tensors: list[torch.Tensor] = []
     for name, each in learnt.items():
         parts: Any = {which: torch.from_numpy(values.copy()).requires_grad_() for which, values in each.parts.items()}
@@ -240,6 +244,6 @@ def parameters(learnt: Mapping[str, Learnt]) -> tuple[dict[str, Learnt], list[to
     return made, tensors
 
 
-def learnt_bytes(learnt: Mapping[str, Learnt]) -> int:
+def learnt_bytes(learnt: Mapping[str, LearntModule]) -> int:
     """Bytes of what learns as float32, as it is shipped."""
     return sum(4 * int(np.prod(part.shape)) for each in learnt.values() for part in each.parts.values())

@@ -19,7 +19,7 @@ from gradloom.sim.reference import linear as reference
 from ..operations.base import Operation
 from ..operations.elements import Biased, Rope
 from ..operations.products import Product
-from ..operations.tensors import EDGE, Codes, Halves
+from ..operations.tensors import EDGE, Codes, MatrixRows
 from ..operations.transformer import HEAD_MATRIX
 from ..operations.vector import frac_of
 from ..order import order
@@ -59,7 +59,7 @@ class Frozen:
         for operation in operations:
             if isinstance(operation, Product) and isinstance(operation.weight, Codes):
                 self._codes(operation.weight.name)
-            elif isinstance(operation, Product) and isinstance(operation.weight, Halves):
+            elif isinstance(operation, Product) and isinstance(operation.weight, MatrixRows):
                 self._head()
             elif isinstance(operation, Biased) and operation.bias not in self.biases:
                 self.biases[operation.bias] = self.ordered(operation.bias)
@@ -121,14 +121,14 @@ class Frozen:
                 made[each.b.name] = np.tile(saturate(words, TERM.lo, TERM.hi)[0], (each.b.tensor.rows, 1))
         return made
 
-    def matrix(self, weight: Codes | Halves) -> np.ndarray:
+    def matrix(self, weight: Codes | MatrixRows) -> np.ndarray:
         """Words of a matrix, or of some of its rows."""
         words = self.words[weight.name]
-        return words[weight.first : weight.first + weight.outputs] if isinstance(weight, Halves) else words
+        return words[weight.first : weight.first + weight.outputs] if isinstance(weight, MatrixRows) else words
 
-    def exact(self, weight: Codes | Halves) -> np.ndarray:
+    def exact(self, weight: Codes | MatrixRows) -> np.ndarray:
         """The same as floats, as the model means them."""
-        if isinstance(weight, Halves):
+        if isinstance(weight, MatrixRows):
             return self.head[weight.first : weight.first + weight.outputs].astype(np.float64)
         return self.held[weight.name].weight().astype(np.float64)
 

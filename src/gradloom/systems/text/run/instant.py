@@ -33,7 +33,7 @@ from .step import StepMachine, place_frozen
 from .trainer import StepResult, execute, follow, foretold
 from .training import Training
 
-__all__ = ["Filling", "InstantTrainer", "Learning", "arranged", "instant_machine"]
+__all__ = ["Filling", "InstantTrainer", "InstantTraining", "arranged", "instant_machine"]
 
 
 @dataclass(kw_only=True)
@@ -53,7 +53,7 @@ class Filling(Training):
 
 
 @dataclass(kw_only=True)
-class Learning(Training):
+class InstantTraining(Training):
     """A step from a text's forward cache, which it makes first where nothing is kept.
 
     Parameters
@@ -149,13 +149,13 @@ class InstantTrainer:
         """The step that makes a text's cache."""
         return Filling(self.frozen, tokens, layers=self.layers, instant=self.instant(tokens))
 
-    def learning(self, tokens: Sequence[int], kept: Kept) -> Learning:
+    def learning(self, tokens: Sequence[int], kept: Kept) -> InstantTraining:
         """The next step on a text."""
         rule = None
         if not self.exact:
             assert isinstance(self.rule, float | int | AdamW)
             rule = at_rate(self.rule, self.schedule.factor(self.number + 1))
-        return Learning(
+        return InstantTraining(
             self.frozen,
             tokens,
             layers=self.layers,
@@ -282,7 +282,7 @@ class InstantTrainer:
             held = self.adapters[layer]
             self.adapters[layer] = replace(held, a=new_a, b=new_b / held.scale)
 
-    def _in_float(self, training: Learning) -> StepResult:
+    def _in_float(self, training: InstantTraining) -> StepResult:
         made, instant = training.exact(), training.instant
         assert not isinstance(self.rule, float | int | AdamW)
         gradients = instant.split(made.values["instant.ga"], made.values["instant.gb"])

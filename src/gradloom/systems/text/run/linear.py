@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.device.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, ProgramCounters
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW, learning_rate
 from gradloom.program.placed import Written
@@ -27,13 +27,13 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference import linear as reference
 from gradloom.sim.reference.gradient import gradient
 from gradloom.sim.reference.update import adamw, update
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import MachineRunner
 
 from ..program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 
 __all__ = [
-    "Chain",
-    "Layer",
+    "ProductChain",
+    "LinearStart",
     "LinearMachine",
     "LinearStep",
     "choose_exponents",
@@ -50,7 +50,7 @@ _HEADROOM = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class LinearStart:
     """Weights and values from which a step starts.
 
     Parameters
@@ -101,7 +101,7 @@ class LinearStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain:
+class ProductChain:
     """Results of products back to back.
 
     ``words`` of each, cycles and beats read by the counters, the program.
@@ -113,7 +113,7 @@ class Chain:
     instructions: Sequence[Instruction]
 
 
-def mathematics(layer: Layer, rate: float) -> LinearStep:
+def mathematics(layer: LinearStart, rate: float) -> LinearStep:
     """The step in float64."""
     w, x, dy, a, b = layer.weights, *(np.asarray(v, np.float64) for v in (layer.x, layer.dy, layer.a, layer.b))
     h, dh = x @ a.T, dy @ b
@@ -132,7 +132,7 @@ def mathematics(layer: Layer, rate: float) -> LinearStep:
     )
 
 
-def choose_exponents(layer: Layer, exact: LinearStep, *, spare: int = 0) -> Exponents:
+def choose_exponents(layer: LinearStart, exact: LinearStep, *, spare: int = 0) -> Exponents:
     """Each tensor's own power of two.
 
     Operands are as large as fits, results have a bit to spare.
@@ -160,7 +160,7 @@ def _words(values: np.ndarray, frac: int, width: int) -> np.ndarray:
     return np.clip(np.rint(np.asarray(values, np.float64) * 2.0**frac), -high - 1, high).astype(np.int64)
 
 
-def _start(layer: Layer, e: Exponents) -> dict[str, np.ndarray]:
+def _start(layer: LinearStart, e: Exponents) -> dict[str, np.ndarray]:
     return {
         "x": _words(layer.x, e.x, ACTIVATION.width),
         "dy": _words(layer.dy, e.dy, ACTIVATION.width),
@@ -170,7 +170,12 @@ def _start(layer: Layer, e: Exponents) -> dict[str, np.ndarray]:
 
 
 def reference_step(
-    layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1, moments: Mapping[str, np.ndarray] | None = None
+    layer: LinearStart,
+    e: Exponents,
+    rule: float | AdamW,
+    *,
+    number: int = 1,
+    moments: Mapping[str, np.ndarray] | None = None,
 ) -> LinearStep:
     """The step in the machine's words.
 
@@ -222,13 +227,13 @@ def values(step: LinearStep, e: Exponents) -> dict[str, np.ndarray]:
 
 def linear_machine(
     config: LanguageConfig, memory_bytes: int, tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()
-) -> Machine:
+) -> MachineRunner:
     """The machine of a configuration in simulation.
 
     It is built from ``files`` or generated; ``tell`` is called with each long task. Its memory has at least 16 MB, so
     that small models of different sizes share a simulation that is built once.
     """
-    return Machine.simulated(
+    return MachineRunner.simulated(
         config,
         files,
         memory_bytes=max(memory_bytes, 1 << 24),
@@ -260,7 +265,7 @@ class LinearMachine:
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self.config = config
-        self.machine = linear_machine(config, memory_bytes, tell) if host is None else Machine(host)
+        self.machine = linear_machine(config, memory_bytes, tell) if host is None else MachineRunner(host)
         self.host: Any = self.machine.host
         self.device = self.machine.device
 
@@ -270,12 +275,12 @@ class LinearMachine:
 
     def products(
         self,
-        layers: Sequence[Layer],
+        layers: Sequence[LinearStart],
         *,
         exponents: Sequence[Exponents],
         backward: bool = False,
         with_adapter: bool = True,
-    ) -> "Chain":
+    ) -> "ProductChain":
         """``y``, or ``dx``, of each layer, in one program."""
         plans = self._plans(layers, exponents)
         jobs = [plan.job(backward=backward) for plan in plans]
@@ -285,14 +290,14 @@ class LinearMachine:
         chain(program, jobs, self.config)
         counters = self._run(program)
         name = "dx" if backward else "y"
-        return Chain(
+        return ProductChain(
             words=[self._fetch(plan, name) for plan in plans],
             cycles=counters.cycles,
             read_beats=counters.read_beats,
             instructions=program.instructions,
         )
 
-    def _store(self, layer: Layer, e: Exponents, place: LayerMap) -> None:
+    def _store(self, layer: LinearStart, e: Exponents, place: LayerMap) -> None:
         edge, start = self.config.edge, _start(layer, e)
         shape = layer.shape.stream(self.config)
         stream = pack_stream(
@@ -309,7 +314,7 @@ class LinearMachine:
 
     def step(
         self,
-        layer: Layer,
+        layer: LinearStart,
         e: Exponents,
         rule: float | AdamW,
         *,
@@ -329,7 +334,9 @@ class LinearMachine:
         counters = self._run(program)
         return LinearStep(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
 
-    def stack(self, layers: Sequence[Layer], exponents: Sequence[Exponents], rule: float | AdamW) -> list[LinearStep]:
+    def stack(
+        self, layers: Sequence[LinearStart], exponents: Sequence[Exponents], rule: float | AdamW
+    ) -> list[LinearStep]:
         """Runs a step of layers one behind the other, in one program.
 
         All go forward, then all backward from the last on.
@@ -352,7 +359,7 @@ class LinearMachine:
             for plan in plans
         ]
 
-    def _plans(self, layers: Sequence[Layer], exponents: Sequence[Exponents]) -> list[LayerPlan]:
+    def _plans(self, layers: Sequence[LinearStart], exponents: Sequence[Exponents]) -> list[LayerPlan]:
         """Of layers one behind the other."""
         plans: list[LayerPlan] = []
         for layer, e in zip(layers, exponents, strict=True):
@@ -360,7 +367,7 @@ class LinearMachine:
         return plans
 
     def plan(
-        self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None = None
+        self, layer: LinearStart, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None = None
     ) -> LayerPlan:
         """A layer's tensors in memory from byte ``start`` on, and its plan.
 
@@ -374,7 +381,7 @@ class LinearMachine:
             self.host.store(getattr(plan.place, f"m{name}"), tile_moments(m, v, self.config.edge))
         return plan
 
-    def _run(self, program: Assembler) -> Counters:
+    def _run(self, program: Assembler) -> ProgramCounters:
         program.add(CONTROL, ControlOpcode.END)
         check_progress(program.instructions, LANGUAGE, depth=self.config.queue_depth)
         ran = self.machine.run(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.device.host import Accelerator, Counters
+from gradloom.firmware.device.host import Accelerator, ProgramCounters
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.program.memory import PAGE, rounded
@@ -17,13 +17,13 @@ from gradloom.rtl.formats.weights.tiles import tile_moments, tile_rows, untile_m
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError, check_words
 from gradloom.sim.run.device import SimulatedDevice
-from gradloom.sim.run.machine import Machine, Ran
+from gradloom.sim.run.machine import MachineRunner, Ran
 from gradloom.systems.job import BoardHost
 
 from ..operations.base import DROP
 from ..operations.learnt.updates import Descent, Pack
 from ..operations.products import Gradient, Product
-from ..operations.tensors import EDGE, Codes, Halves
+from ..operations.tensors import EDGE, Codes, MatrixRows
 from ..operations.transformer import HEAD_MATRIX, LOSS
 from ..program.layout import Layout
 from ..program.sections import rows_of
@@ -49,7 +49,7 @@ class StepRun:
     ran: Ran
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> ProgramCounters:
         """Its counters."""
         return self.ran.counters
 
@@ -101,9 +101,9 @@ class StepMachine:
         self.config = config
         self.board = board
         if board is not None:
-            self.machine = Machine(board)
+            self.machine = MachineRunner(board)
         elif device is not None:
-            self.machine = Machine(Accelerator(device))
+            self.machine = MachineRunner(Accelerator(device))
         else:
             self.machine = linear_machine(config, memory_bytes, tell, files)
         self.host: Any = self.machine.host
@@ -204,7 +204,12 @@ class StepMachine:
         return layout, lower(training.operations, frac, layout, self.config, yield_every=yield_every, share=share)
 
     def interrupted(
-        self, training: Training, counters: Counters, program: Assembler, start: int, requests: Sequence[Assembler]
+        self,
+        training: Training,
+        counters: ProgramCounters,
+        program: Assembler,
+        start: int,
+        requests: Sequence[Assembler],
     ) -> StepRun:
         """Results of a step that was loaded and has run.
 
@@ -280,7 +285,7 @@ def place_frozen(training: Training, layout: Layout) -> None:
     for operation in training.operations:
         if isinstance(operation, Product) and isinstance(operation.weight, Codes):
             layout.codes(operation.weight)
-        elif isinstance(operation, Product) and isinstance(operation.weight, Halves):
+        elif isinstance(operation, Product) and isinstance(operation.weight, MatrixRows):
             layout.place(HEAD_MATRIX, 2 * training.frozen.words[HEAD_MATRIX].size)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
-from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
+from gradloom.models.adapters.lora import Adapter, LearntModule, lowest_layer
 from gradloom.program.descent import AdamW, at_rate
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
@@ -30,7 +30,7 @@ from . import forward_cache
 from .forward_cache import Places, Text, brought_back, reserved
 from .frozen import Frozen
 from .step import StepMachine, place_frozen
-from .training import Kept, Training, largest
+from .training import KeptBlocks, Training, largest
 
 __all__ = ["StepResult", "Trainer", "added", "as_far_as_formats", "execute", "follow", "foretold", "trainer_machine"]
 
@@ -211,7 +211,7 @@ class Trainer:
     """
 
     frozen: Frozen
-    adapters: dict[str, Learnt]
+    adapters: dict[str, LearntModule]
     layers: Sequence[int]
     rule: float | AdamW
     machine: StepMachine | None = None
@@ -223,7 +223,7 @@ class Trainer:
     taken: int = 0
     sums: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)
     wide: bool | None = None
-    packed: dict[str, Kept] = field(default_factory=dict)
+    packed: dict[str, KeptBlocks] = field(default_factory=dict)
     schedule: Schedule = CONSTANT
     plus: float = 1.0
     held: bool = False
@@ -311,7 +311,7 @@ class Trainer:
                     for which in held.parts
                     if which == "b" or not self.held
                 }
-                new: Learnt = held.taking({**held.parts, **found, "b": found["b"].T / held.scale})
+                new: LearntModule = held.taking({**held.parts, **found, "b": found["b"].T / held.scale})
                 self.adapters |= restored(self.frozen.model, {name: new})
             elif isinstance(held, CoreAdapter):
                 r = values[f"{name}.r"][:, : held.rank].T * 2.0 ** -frac[f"{name}.r"]
@@ -331,7 +331,7 @@ class Trainer:
             if isinstance(operation, Pack):
                 for each in operation.tensors():
                     own = 0 if each.moments else frac[each.name] + SPARE
-                    self.packed[each.packed] = Kept(values[each.packed], own)
+                    self.packed[each.packed] = KeptBlocks(values[each.packed], own)
                     if not each.moments:
                         words[each.name] = unpacked_words(each, values[each.packed])[0]
         self._learn(words, frac)
@@ -353,7 +353,7 @@ class Trainer:
         """Goes on from where another trainer of the same fine-tune was."""
         for name, parts in state["adapters"].items():
             self.adapters[name] = self.adapters[name].taking(parts)
-        self.packed = {name: Kept(*each) for name, each in state["packed"].items()}
+        self.packed = {name: KeptBlocks(*each) for name, each in state["packed"].items()}
         for name in ("number", "reached", "moments", "taken", "sums", "cache"):
             setattr(self, name, state[name])
         if self.machine is not None:

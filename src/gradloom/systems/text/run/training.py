@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.vectors import Vector
-from gradloom.models.adapters.lora import Adapter, Learnt
+from gradloom.models.adapters.lora import Adapter, LearntModule
 from gradloom.models.language import NORM
 from gradloom.models.texts.example import foretold, targets_of
 from gradloom.program.descent import AdamW
@@ -28,7 +28,7 @@ from ..operations.learnt.updates import Descent, Pack, Unpack, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, NormBackward, TokenSum
 from ..operations.tensors import EDGE, Tensor
-from ..operations.transformer import IDENTITY, TARGETS, Step
+from ..operations.transformer import IDENTITY, TARGETS, StepOperations
 from ..operations.vector import frac_of, norm_weight
 from ..operations.vectors import LAST_NORM, last_gains, norms_of
 from ..order import arranged
@@ -38,11 +38,11 @@ from ..reference.integers import FloatStep, IntegerStep
 from ..stored import packed_words, rebased
 from .frozen import Frozen
 
-__all__ = ["Kept", "Training", "as_bytes", "encoded", "largest"]
+__all__ = ["KeptBlocks", "Training", "as_bytes", "encoded", "largest"]
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptBlocks:
     """Blocks of codes, and the fraction bits of their words.
 
     Moments have none.
@@ -65,8 +65,8 @@ class Training:
         The text; of an :class:`~gradloom.models.texts.example.Example` some tokens alone are learnt.
     adapters : mapping
         By linear; vectors by module.
-    layers, head : see :class:`~gradloom.systems.text.operations.transformer.Step`. Without a head, ``inputs`` has
-        ``gradient``.
+    layers, head : see :class:`~gradloom.systems.text.operations.transformer.StepOperations`. Without a head, ``inputs``
+        has ``gradient``.
     inputs : mapping, optional
         ``x``, instead of the embeddings, and ``gradient``.
     rule : optional
@@ -95,7 +95,7 @@ class Training:
 
     frozen: Frozen
     tokens: Sequence[int]
-    adapters: Mapping[str, Learnt]
+    adapters: Mapping[str, LearntModule]
     layers: Sequence[int]
     head: bool = True
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Training:
     wide: bool | None = None
     plus: float = 1.0
     held: bool = False
-    packed: Mapping[str, Kept] = field(default_factory=dict)
+    packed: Mapping[str, KeptBlocks] = field(default_factory=dict)
     kept: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Training:
     def _operations(self) -> list[Operation]:
         model = self.frozen.model
         ranks = {name: each.rank for name, each in (self.loras | self.cores).items()}
-        self.step = Step(
+        self.step = StepOperations(
             model,
             len(self.tokens),
             ranks,

@@ -13,7 +13,7 @@ from ..cores import is_gradient
 from ..elements import Add
 from ..products import Gradient, Product
 from ..scaling import TokenSum
-from ..tensors import Adapter, Codes, Slice, Tensor
+from ..tensors import AdapterTensors, Codes, Tensor, TensorSlice
 from .updates import Descent, Update
 
 __all__ = ["spare_bits", "summed"]
@@ -27,7 +27,7 @@ def spare_bits(texts: int) -> int:
     return (texts - 1).bit_length()
 
 
-def summed(operations: Iterable[Operation], linear: Callable[[Adapter], Codes]) -> list[Operation]:
+def summed(operations: Iterable[Operation], linear: Callable[[AdapterTensors], Codes]) -> list[Operation]:
     """The operations, with each gradient added to its sum.
 
     Updates take the sums.
@@ -52,13 +52,13 @@ def summed(operations: Iterable[Operation], linear: Callable[[Adapter], Codes]) 
     return made + waiting
 
 
-def _total(gradient: Slice) -> Slice:
+def _total(gradient: TensorSlice) -> TensorSlice:
     """The sum of the gradients of a vector, or of LoRA-XS."""
     held, (module, _, which) = gradient.tensor, gradient.name.rpartition(".g")
     return Tensor(f"{module}.s{which}", held.rows, held.features).all()
 
 
-def _sums(gradient: Operation, linear: Callable[[Adapter], Codes]) -> list[Operation]:
+def _sums(gradient: Operation, linear: Callable[[AdapterTensors], Codes]) -> list[Operation]:
     if isinstance(gradient, TokenSum | Product):
         total = _total(gradient.y)
         return [Add(total, gradient.y, total, lazy=True)]

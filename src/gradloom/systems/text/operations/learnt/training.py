@@ -8,7 +8,7 @@ from gradloom.program.operations import needed
 from ..base import Operation
 from ..products import Gradient
 from ..scaling import TokenSum
-from ..transformer import Step
+from ..transformer import StepOperations
 from .accumulate import summed
 from .updates import Descent, Update, stored
 
@@ -16,7 +16,7 @@ __all__ = ["training_operations"]
 
 
 def training_operations(
-    step: Step,
+    step: StepOperations,
     scales: Mapping[str, float],
     rule: float | AdamW | None = None,
     number: int = 1,

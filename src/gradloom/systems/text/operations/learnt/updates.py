@@ -10,7 +10,7 @@ from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 from ...program import packed
 from ..base import DROP, SPARE, Fracs, Operation
 from ..products import Product
-from ..tensors import Adapter, Codes, Slice
+from ..tensors import AdapterTensors, Codes, TensorSlice
 
 __all__ = ["Descent", "Pack", "Unpack", "Update", "Widen", "stored"]
 
@@ -25,7 +25,7 @@ class Update(Operation):
 
     lasting = True
 
-    adapter: Adapter
+    adapter: AdapterTensors
     linear: Codes
     rules: tuple[float | AdamW, float | AdamW]
     number: int
@@ -66,8 +66,8 @@ class Descent(Operation):
     takes, gives = ("words", "gradient"), ("words",)
     lasting = True
 
-    words: Slice
-    gradient: Slice
+    words: TensorSlice
+    gradient: TensorSlice
     moments: str
     rule: float | AdamW
     number: int
@@ -87,8 +87,8 @@ class Widen(Operation):
     takes, gives = ("x",), ("y",)
     lasting = True
 
-    x: Slice
-    y: Slice
+    x: TensorSlice
+    y: TensorSlice
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         bits = frac[self.x.name] - DROP
@@ -110,7 +110,7 @@ class Unpack(Operation):
 
     lasting = True
 
-    adapter: Adapter
+    adapter: AdapterTensors
     linear: Codes
     wide: bool
     moments: bool = False

@@ -12,7 +12,7 @@ from ...operations.scaling import TokenSum
 from ..layout import Layout
 from . import side
 from .linear import hidden
-from .side import Piece
+from .side import SidePiece
 
 __all__ = ["Gradients"]
 
@@ -45,9 +45,9 @@ class Gradients(Reading):
     most: int | None = None
     graded: int = 0
 
-    def _gradient(self, operation: Gradient, limit: int) -> list[Piece]:
+    def _gradient(self, operation: Gradient, limit: int) -> list[SidePiece]:
         adapter, name, shifts = operation.adapter, operation.adapter.name, operation.shifts(self.frac)
-        pieces: list[Piece] = []
+        pieces: list[SidePiece] = []
         beat_bytes = self.config.data_bits // 8
         for which, (kept, source) in operation.sources.items():
             slot = _RESTORED[kept]
@@ -76,7 +76,7 @@ class Gradients(Reading):
         self.graded += 1
         return pieces
 
-    def _tokensum(self, operation: TokenSum, limit: int) -> list[Piece]:
+    def _tokensum(self, operation: TokenSum, limit: int) -> list[SidePiece]:
         """A gradient of an h that is the same for every token.
 
         The engine takes two rank indices at a time; the second is 0.

@@ -19,7 +19,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 
 from ..jobs import ProductJob, Transfer, in_panels
 from .inputs import FREE, READY, Inputs, with_tokens
-from .side import PIECE, Piece, append, gradient, load, store, update
+from .side import PIECE, SidePiece, append, gradient, load, store, update
 
 __all__ = [
     "Exponents",
@@ -280,7 +280,7 @@ class LayerPlan:
         append(program, self.gradient_pieces())
         program.add(CONTROL, ControlOpcode.FENCE)
 
-    def gradient_pieces(self, *, limit: int = PIECE) -> list[Piece]:
+    def gradient_pieces(self, *, limit: int = PIECE) -> list[SidePiece]:
         """The same in pieces."""
         pieces = []
         for which, source, result, tiles, slot in (
@@ -308,7 +308,7 @@ class LayerPlan:
         append(program, self.update_pieces(rule, step=step, limit=4 * UPDATE_BEATS))
         program.add(CONTROL, ControlOpcode.FENCE)
 
-    def update_pieces(self, rule: float | AdamW, *, step: int = 1, limit: int = PIECE) -> list[Piece]:
+    def update_pieces(self, rule: float | AdamW, *, step: int = 1, limit: int = PIECE) -> list[SidePiece]:
         """The same in pieces."""
         spare = MASTER.width - WEIGHT.width
         at, e = self.place, self.exponents

@@ -15,7 +15,19 @@ from gradloom.rtl.shell.engines import LOAD, OPERAND_BEATS, STORE, PortNumber
 
 from ..packed import PackedStore
 
-__all__ = ["PIECE", "Piece", "SideTensor", "append", "gradient", "load", "pack", "store", "unpack", "update", "vector"]
+__all__ = [
+    "PIECE",
+    "SidePiece",
+    "SideTensor",
+    "append",
+    "gradient",
+    "load",
+    "pack",
+    "store",
+    "unpack",
+    "update",
+    "vector",
+]
 
 #: Beats that a piece loads at most, unless asked for another number.
 PIECE = 384
@@ -24,7 +36,7 @@ _MOST = OPERAND_BEATS - 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class SidePiece:
     """Commands of side work that belong together.
 
     ``instructions`` stay in this order without a LOAD or STORE of others between them. ``stores`` come later, but
@@ -76,10 +88,10 @@ def store(offset: int, beats: int, source: PortNumber, argument: int = 0) -> Ins
     return Instruction(STORE, 0, {"offset": offset, "beats": beats, "source": source, "arg": argument})
 
 
-def append(program: Assembler, work: Sequence[Piece | Instruction]) -> None:
+def append(program: Assembler, work: Sequence[SidePiece | Instruction]) -> None:
     """Writes pieces, and commands of their own, into a program."""
     for each in work:
-        for one in (*each.instructions, *each.stores) if isinstance(each, Piece) else (each,):
+        for one in (*each.instructions, *each.stores) if isinstance(each, SidePiece) else (each,):
             program.add(
                 one.engine, one.opcode, wait=one.wait, post=one.post, phase=one.phase, slots=one.slots, **one.operands
             )
@@ -98,7 +110,7 @@ def vector(
     limit: int = PIECE,
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
-) -> list[Piece]:
+) -> list[SidePiece]:
     """A command of the vector engine over tensors in memory.
 
     Its loads and stores are included.
@@ -139,7 +151,7 @@ def vector(
             elif result is not None and end == total:
                 stores.append(store(result.offset, result.beats or 0, source))
                 needs.append(0)
-        pieces.append(Piece(instructions=tuple(loads), stores=tuple(stores), needs=tuple(needs)))
+        pieces.append(SidePiece(instructions=tuple(loads), stores=tuple(stores), needs=tuple(needs)))
     if not pieces[-1].stores:
         command = replace(command, post=post)
     return _begun(_ended(pieces, post), command, wait)
@@ -159,7 +171,7 @@ def gradient(
     limit: int = PIECE,
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
-) -> list[Piece]:
+) -> list[SidePiece]:
     """A gradient of an adapter, to ``result``.
 
     It is made of the tensor at ``source`` and the h in ``slot``. With ``rest``, only results of the first rank index go
@@ -190,7 +202,7 @@ def gradient(
         )
         stored += made
         pieces.append(
-            Piece(instructions=(load(source + start * beat, end - start, GRADIENT.load("x")),), stores=stores)
+            SidePiece(instructions=(load(source + start * beat, end - start, GRADIENT.load("x")),), stores=stores)
         )
     command = Instruction(GRADIENT, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot, "shift": shift})
     return _begun(_ended(pieces, post), command, wait)
@@ -214,7 +226,7 @@ def update(
     start: int | None = None,
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
-) -> list[Piece]:
+) -> list[SidePiece]:
     """New words in place of ``beats`` beats at ``words``.
 
     They follow from gradients at ``directions`` and, with AdamW, moments at ``moments``; a command a piece. With
@@ -233,7 +245,7 @@ def update(
         )
         # The engine keeps new words until their turn, but no moments: they leave while others come.
         pieces.append(
-            Piece(
+            SidePiece(
                 instructions=(
                     command,
                     *loads,
@@ -243,14 +255,14 @@ def update(
                 )
             )
             if adam
-            else Piece(instructions=(command, *loads), stores=(new,))
+            else SidePiece(instructions=(command, *loads), stores=(new,))
         )
     begun, *others = _ended(pieces, post)
     head = tuple(replace(each, wait=wait) if n == 1 else each for n, each in enumerate(begun.instructions))
     return [replace(begun, instructions=head), *others]
 
 
-def pack(stored: PackedStore, number: int, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
+def pack(stored: PackedStore, number: int, config: LanguageConfig, *, words: int, packed: int) -> list[SidePiece]:
     """Codes at ``packed`` of the words at ``words``.
 
     It is for update ``number``; a command a group.
@@ -265,7 +277,7 @@ def pack(stored: PackedStore, number: int, config: LanguageConfig, *, words: int
             UPDATE, UpdateOpcode.PACK, {"blocks": blocks, "wide": stored.wide, "moments": stored.moments, "seed": seed}
         )
         pieces.append(
-            Piece(
+            SidePiece(
                 instructions=(
                     command,
                     load(source, plain, UPDATE.load("directions")),
@@ -277,7 +289,7 @@ def pack(stored: PackedStore, number: int, config: LanguageConfig, *, words: int
     return pieces
 
 
-def unpack(stored: PackedStore, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
+def unpack(stored: PackedStore, config: LanguageConfig, *, words: int, packed: int) -> list[SidePiece]:
     """Words at ``words`` of the codes at ``packed``.
 
     A command a group. The second stream is a beat ahead.
@@ -292,7 +304,7 @@ def unpack(stored: PackedStore, config: LanguageConfig, *, words: int, packed: i
         loads = []
         for ahead, destination in enumerate((UPDATE.load("directions"), UPDATE.load("words"))):
             loads += [load(source + codes * beat, record, destination), load(source + ahead * beat, codes, destination)]
-        pieces.append(Piece(instructions=(command, *loads), stores=(store(target, plain, UPDATE.store("words")),)))
+        pieces.append(SidePiece(instructions=(command, *loads), stores=(store(target, plain, UPDATE.store("words")),)))
     return pieces
 
 
@@ -339,14 +351,14 @@ def _runs(tensor: SideTensor, start: int, end: int, tile: int, beat: int) -> Ite
         start += count
 
 
-def _begun(pieces: list[Piece], command: Instruction, wait: tuple[int, ...]) -> list[Piece]:
+def _begun(pieces: list[SidePiece], command: Instruction, wait: tuple[int, ...]) -> list[SidePiece]:
     """The command in front, tokens that the first load waits for."""
     first, *others = pieces
     loads = (replace(first.instructions[0], wait=wait), *first.instructions[1:])
     return [replace(first, instructions=(command, *loads)), *others]
 
 
-def _ended(pieces: list[Piece], post: tuple[int, ...]) -> list[Piece]:
+def _ended(pieces: list[SidePiece], post: tuple[int, ...]) -> list[SidePiece]:
     """Tokens that the last store posts."""
     *others, last = pieces
     stores = [n for n, each in enumerate(last.instructions) if each.engine == STORE]

@@ -13,13 +13,13 @@ from ...operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..layout import ZEROS, Layout
 from ..packed import PackedStore
 from . import side
-from .side import Piece
+from .side import SidePiece
 
-__all__ = ["Updates", "place_packed"]
+__all__ = ["UpdatePieces", "place_packed"]
 
 
 @dataclass(frozen=True)
-class Updates(Reading):
+class UpdatePieces(Reading):
     """Makes the pieces of one operation of the update engine, by :meth:`do`.
 
     Parameters
@@ -38,7 +38,7 @@ class Updates(Reading):
     config: LanguageConfig
     limit: int
 
-    def _update(self, operation: Update) -> list[Piece]:
+    def _update(self, operation: Update) -> list[SidePiece]:
         name, pieces = operation.adapter.name, []
         for which, features, opcode, operands in operation.parts(self.frac):
             pieces += side.update(
@@ -53,7 +53,7 @@ class Updates(Reading):
             )
         return pieces
 
-    def _descent(self, operation: Descent) -> list[Piece]:
+    def _descent(self, operation: Descent) -> list[SidePiece]:
         words, size = operation.words, operation.words.rows * operation.words.tensor.features
         opcode, operands = operation.command(self.frac)
         return side.update(
@@ -67,7 +67,7 @@ class Updates(Reading):
             limit=self.limit,
         )
 
-    def _widen(self, operation: Widen) -> list[Piece]:
+    def _widen(self, operation: Widen) -> list[SidePiece]:
         x, y = operation.x, operation.y
         return side.update(
             UpdateOpcode.SGD,
@@ -81,13 +81,13 @@ class Updates(Reading):
             start=self.layout.place(ZEROS, UPDATE_BEATS * self.config.data_bits // 8),
         )
 
-    def _unpack(self, operation: Unpack) -> list[Piece]:
+    def _unpack(self, operation: Unpack) -> list[SidePiece]:
         pieces = []
         for each in operation.tensors():
             pieces += side.unpack(each, self.config, **self._places(each))
         return pieces
 
-    def _pack(self, operation: Pack) -> list[Piece]:
+    def _pack(self, operation: Pack) -> list[SidePiece]:
         pieces = []
         for each in operation.tensors():
             pieces += side.pack(each, operation.number, self.config, **self._places(each))

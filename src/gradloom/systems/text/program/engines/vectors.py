@@ -11,11 +11,11 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ...operations.base import Fracs
 from ...operations.elements import Add, Biased, Gated, GatedBackward, Loss, Rope, Softmax, SoftmaxBackward
 from ...operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward
-from ...operations.tensors import EDGE, Gain, Slice
+from ...operations.tensors import EDGE, Gain, TensorSlice
 from ...operations.vector import UNIT
 from ..layout import Layout, check_whole
 from . import side
-from .side import Piece
+from .side import SidePiece
 
 __all__ = ["Vectors"]
 
@@ -40,7 +40,9 @@ class Vectors(Reading):
     config: LanguageConfig
     limit: int
 
-    def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **options: Any) -> list[Piece]:
+    def _vector(
+        self, opcode: VectorOpcode, part: TensorSlice, operands: Mapping[str, int], **options: Any
+    ) -> list[SidePiece]:
         return side.vector(
             opcode,
             {"row": self.config.row_beats, "tiles": part.count, "tokens": part.rows, **operands},
@@ -48,20 +50,20 @@ class Vectors(Reading):
             **{"limit": self.limit, **options},
         )
 
-    def _at(self, part: Slice) -> side.SideTensor:
+    def _at(self, part: TensorSlice) -> side.SideTensor:
         check_whole(part)
         return side.SideTensor(offset=self.layout.part(part))
 
-    def _strided(self, part: Slice) -> side.SideTensor:
+    def _strided(self, part: TensorSlice) -> side.SideTensor:
         """Rows of tiles: those of a tile lie behind each other."""
         return side.SideTensor(
             offset=self.layout.part(part), stride=None if part.whole else 4 * part.tensor.rows * EDGE
         )
 
-    def _weights(self, name: str, tiles: int) -> list[Piece]:
+    def _weights(self, name: str, tiles: int) -> list[SidePiece]:
         return self._loaded(side.SideTensor(offset=self.layout.place(name, 4 * tiles * EDGE)), tiles)
 
-    def _loaded(self, weights: side.SideTensor, tiles: int) -> list[Piece]:
+    def _loaded(self, weights: side.SideTensor, tiles: int) -> list[SidePiece]:
         return side.vector(
             VectorOpcode.WEIGHTS,
             {"row": self.config.row_beats, "tiles": tiles},
@@ -70,11 +72,11 @@ class Vectors(Reading):
             a=weights,
         )
 
-    def _gain(self, gain: Gain, tiles: int) -> list[Piece]:
+    def _gain(self, gain: Gain, tiles: int) -> list[SidePiece]:
         """The constant as a weight of each feature."""
         return self._loaded(side.SideTensor(offset=self.layout.place(gain.name, 4 * EDGE), repeated=True), tiles)
 
-    def _norm(self, operation: Norm) -> list[Piece]:
+    def _norm(self, operation: Norm) -> list[SidePiece]:
         x, y = operation.x, operation.y
         return (
             self._weights(operation.weight, x.count)
@@ -82,7 +84,7 @@ class Vectors(Reading):
             + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y))
         )
 
-    def _normbackward(self, operation: NormBackward) -> list[Piece]:
+    def _normbackward(self, operation: NormBackward) -> list[SidePiece]:
         x, dy = operation.x, operation.dy
         shifts = operation.shifts(self.frac)
         both = {"a": self._at(x), "b": self._at(dy)}
@@ -96,19 +98,19 @@ class Vectors(Reading):
             + self._vector(opcode, x, shifts["result"], **both, **made)
         )
 
-    def _narrow(self, operation: Narrow) -> list[Piece]:
+    def _narrow(self, operation: Narrow) -> list[SidePiece]:
         words, y = operation.words, operation.y
         return self._gain(operation.gain, words.count) + self._vector(
             VectorOpcode.SCALE, words, operation.shifts(self.frac), a=self._at(words), o=self._at(y)
         )
 
-    def _scale(self, operation: Scale) -> list[Piece]:
+    def _scale(self, operation: Scale) -> list[SidePiece]:
         x, y = operation.x, operation.y
         return self._loaded(self._at(operation.factors), x.count) + self._vector(
             VectorOpcode.SCALE, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y)
         )
 
-    def _scalebackward(self, operation: ScaleBackward) -> list[Piece]:
+    def _scalebackward(self, operation: ScaleBackward) -> list[SidePiece]:
         x = operation.x
         return self._loaded(self._at(operation.factors), x.count) + self._vector(
             VectorOpcode.SCALE_BACKWARD,
@@ -120,7 +122,7 @@ class Vectors(Reading):
             q=self._at(operation.u),
         )
 
-    def _add(self, operation: Add) -> list[Piece]:
+    def _add(self, operation: Add) -> list[SidePiece]:
         operands = {**operation.shifts(self.frac), "wide": operation.y.tensor.wide}
         if not operation.lazy:
             return self._added(operation.a, operation.b, operation.y, operands)
@@ -135,13 +137,15 @@ class Vectors(Reading):
             pieces += self._added(a, b, y, operands, limit=max(self.limit, both))
         return pieces
 
-    def _added(self, a: Slice, b: Slice, y: Slice, operands: Mapping[str, int], **options: int) -> list[Piece]:
+    def _added(
+        self, a: TensorSlice, b: TensorSlice, y: TensorSlice, operands: Mapping[str, int], **options: int
+    ) -> list[SidePiece]:
         return self._vector(VectorOpcode.ADD, y, operands, a=self._at(a), b=self._at(b), o=self._at(y), **options)
 
-    def _biased(self, operation: Biased) -> list[Piece]:
+    def _biased(self, operation: Biased) -> list[SidePiece]:
         return self._added(operation.x, operation.b, operation.y, {**operation.shifts(self.frac), "wide": 0})
 
-    def _rope(self, operation: Rope) -> list[Piece]:
+    def _rope(self, operation: Rope) -> list[SidePiece]:
         angles = operation.angles
         size = 4 * angles.rows * EDGE
         table, pieces = self.layout.place(angles.name, angles.tiles * size), []
@@ -158,7 +162,7 @@ class Vectors(Reading):
             )
         return pieces
 
-    def _every(self, part: Slice, number: int, step: int) -> side.SideTensor:
+    def _every(self, part: TensorSlice, number: int, step: int) -> side.SideTensor:
         """Tile ``number`` of each ``step`` tiles."""
         if step == 1:
             return self._at(part)
@@ -171,7 +175,7 @@ class Vectors(Reading):
             raise ValueError("gelu: the machine must have it, for the model's activation is GELU by tanh")
         return {**_gate(operation.shifts(self.frac)), "causal": gelu}
 
-    def _gated(self, operation: Gated) -> list[Piece]:
+    def _gated(self, operation: Gated) -> list[SidePiece]:
         return self._vector(
             VectorOpcode.SWIGLU,
             operation.y,
@@ -181,7 +185,7 @@ class Vectors(Reading):
             o=self._at(operation.y),
         )
 
-    def _gatedbackward(self, operation: GatedBackward) -> list[Piece]:
+    def _gatedbackward(self, operation: GatedBackward) -> list[SidePiece]:
         return self._vector(
             VectorOpcode.SWIGLU_BACKWARD,
             operation.dy,
@@ -193,20 +197,20 @@ class Vectors(Reading):
             q=self._at(operation.dup),
         )
 
-    def _softmax(self, operation: Softmax) -> list[Piece]:
+    def _softmax(self, operation: Softmax) -> list[SidePiece]:
         operands = {**_gate(operation.shifts(self.frac)), "limit": operation.limit, "causal": 1}
         return self._vector(VectorOpcode.SOFTMAX_SUMS, operation.s, operands, a=self._at(operation.s)) + self._vector(
             VectorOpcode.SOFTMAX, operation.s, operands, a=self._at(operation.s), o=self._at(operation.p)
         )
 
-    def _softmaxbackward(self, operation: SoftmaxBackward) -> list[Piece]:
+    def _softmaxbackward(self, operation: SoftmaxBackward) -> list[SidePiece]:
         shifts = operation.shifts(self.frac)
         both = {"a": self._at(operation.p), "b": self._at(operation.dp)}
         return self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts["sums"], **both) + self._vector(
             VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts["result"], **both, o=self._at(operation.ds)
         )
 
-    def _loss(self, operation: Loss) -> list[Piece]:
+    def _loss(self, operation: Loss) -> list[SidePiece]:
         rows = operation.logits.rows
         targets = self.layout.place(operation.targets, 4 * rows)
         loss = self.layout.place(operation.loss, self.config.data_bits // 8)

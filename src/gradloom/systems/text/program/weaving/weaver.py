@@ -12,7 +12,7 @@ from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE, Engine, PortNumber
 
 from ..engines.inputs import FREE, READY, Input, Inputs, with_tokens
-from ..engines.side import Piece, load, store
+from ..engines.side import SidePiece, load, store
 from ..jobs import Transfer, panels
 from ..sections import PAUSE
 from .work import Main, Side, gap
@@ -138,7 +138,7 @@ class Weaver:
         return sum(max(span, tile.beats) for tile in job.tiles) + 2 * _WAY
 
     @staticmethod
-    def _work(pieces: Iterable[Piece], pace: int) -> float:
+    def _work(pieces: Iterable[SidePiece], pace: int) -> float:
         """Cycles of side work."""
         return sum(max(pace * each.read, each.read + each.written) for each in pieces) + 2 * _WAY
 

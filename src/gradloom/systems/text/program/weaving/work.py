@@ -7,7 +7,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE
 from gradloom.rtl.shell.engines import LOAD, Engine
 
-from ..engines.side import Piece
+from ..engines.side import SidePiece
 from ..jobs import ProductJob, Transfer
 
 __all__ = ["Main", "Side", "gap"]
@@ -23,7 +23,7 @@ class Side:
 
     order: int
     engine: Engine
-    pieces: deque[Piece]
+    pieces: deque[SidePiece]
     lazy: bool = False
     pace: int = 1
     begun: bool = False
@@ -41,7 +41,7 @@ class Side:
             or (first.engine == LOAD and first.operands["dest"] == GRADIENT.load("hidden"))
         )
 
-    def part(self) -> list[Piece]:
+    def part(self) -> list[SidePiece]:
         """The next pieces that must not be parted."""
         rest = replace(self, pieces=deque(self.pieces), begun=True)
         made = [rest.pieces.popleft()]
