@@ -93,13 +93,14 @@ class _ClassLane(wiring.Component):
 
         z = MultiplyAdd(a=self.activation.width, b=PARAMETER.width, width=self.z_width)
         z = place(m, "z_mac", z, platform)
-        first = delay(m, self.forward_i.first, 3)
+        # Ends in a register beside the multiplier, as its other inputs do.
+        adds = delay(m, ~self.forward_i.first, 3)
         m.d.comb += [
             b_forward.addr.eq(self.forward_i.k),
             z.a.eq(self.forward_h_i),
             z.b.eq(b_forward.data),
             z.c.eq(z.p),
-            z.add.eq(~first),
+            z.add.eq(adds),
             self.z.eq(z.p),
         ]
 
@@ -127,13 +128,15 @@ class _ClassLane(wiring.Component):
         for n in range(4):
             tag.append(Signal(self.backward_i.shape(), name=f"tag{n + 1}"))
             m.d.sync += tag[-1].eq(tag[-2])
+        adds_db = Signal()
+        # mutant first-too-early: m.d.sync += adds_db.eq(~tag[1].first)
+        m.d.sync += adds_db.eq(~tag[2].first)
         m.d.comb += [
             db_read.addr.eq(Mux(self.read, self.read_k, tag[1].k)),
             db.a.eq(self.backward_h_i),
             db.b.eq(d),
             db.c.eq(delay(m, db_read.data, 1)),
-            # mutant first-too-early: db.add.eq(~tag[2].first),
-            db.add.eq(~tag[3].first),
+            db.add.eq(adds_db),
             db_write.addr.eq(tag[4].k),
             db_write.data.eq(db.p),
             db_write.en.eq(tag[4].valid),

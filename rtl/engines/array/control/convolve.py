@@ -206,7 +206,8 @@ class ConvolveControl(wiring.Component):
         The encoder takes a pixel only where the command asks for encoding. It does not wait for the window generator,
         which may stand still: so nothing behind the windows reaches the encoder within a cycle.
         """
-        given = Signal()  # the encoder has the pixel, and the window generator has not
+        # The encoder has the pixel, and the window generator has not; the encoder waits for the pixel.
+        given, owed = Signal(), Signal()
         remaining_line, remaining_column = Signal(8), Signal(8)
         left_channels = Signal(8)
         with m.If(start):
@@ -222,16 +223,18 @@ class ConvolveControl(wiring.Component):
                 with m.If(remaining_line == 0):
                     m.d.sync += [remaining_line.eq(last.line), left_channels.eq(left_channels - 1)]
         m.d.comb += [
-            windows.i.valid.eq(queue.r_rdy & (self.tap.ready | given | ~command.encode)),
+            windows.i.valid.eq(queue.r_rdy & (self.tap.ready | ~owed)),
             windows.i.p.eq(queue.r_data),
-            self.tap.valid.eq(queue.r_rdy & command.encode & ~given),
+            self.tap.valid.eq(queue.r_rdy & owed),
             self.tap.p.x.eq(queue.r_data),
             self.tap.p.wide.eq(command.wide),
             self.tap.p.last.eq((remaining_line == 0) & (remaining_column == 0) & (left_channels == 0)),
             leave.eq(windows.i.valid & windows.i.ready),
             queue.r_en.eq(leave),
         ]
-        m.d.sync += given.eq((given | (self.tap.valid & self.tap.ready)) & ~leave)
+        has = (given | (self.tap.valid & self.tap.ready)) & ~leave
+        # The queue is still empty when a command's own ``encode`` arrives here.
+        m.d.sync += [given.eq(has), owed.eq(command.encode & ~has)]
 
     def _load_weights(self, m, command, start, swapped):
         """Loads the weights of a channel ahead of its windows.
