@@ -17,7 +17,7 @@ PRESET = "instantft-kv260"
 BOARD = """
 import json, pathlib, sys
 from gradloom_host import measured, uio_transport, energy, host, registers
-from gradloom_host.host import Counters
+from gradloom_host.host import ProgramCounters
 
 class Registers:
     window_base, window_size, clock_hz = 1 << 20, 64 << 20, 200e6
@@ -32,7 +32,7 @@ class Machine:
     def run(self, offset, commands):
         told = [offset, commands, self.design.name, self.design.table]
         pathlib.Path(sys.argv[1] + ".json").write_text(json.dumps(told))
-        return Counters(**dict.fromkeys(Counters.__annotations__, 0) | {"phases": {}, "cycles": 3736223})
+        return ProgramCounters(**dict.fromkeys(ProgramCounters.__annotations__, 0) | {"phases": {}, "cycles": 3736223})
 
 uio_transport.UioTransport, measured.Accelerator = Registers, Machine
 measured.IDLE_SECONDS = 0.01

@@ -31,7 +31,7 @@ from gradloom.rtl.machines.fabric import Machine
 from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.parameters import ShellParameters
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.run.machine import Machine as Simulated
+from gradloom.sim.run.machine import MachineRunner as Simulated
 from gradloom.systems.diffusion.dataflows import DataflowArray, exposed_weight
 
 MACHINE = Machine(Engines(SPEC))
