@@ -213,7 +213,8 @@ evidence-starts: $(READY)
 # what was broken on purpose.
 evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
-	    tests/systems/text/card/test_board_job.py tests/systems/text/run/test_ports.py
+	    tests/systems/text/card/test_board_job.py tests/systems/text/card/test_board_answers.py \
+	    tests/systems/text/run/test_ports.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
 	    tests/engines tests/shell tests/sim/run/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
 	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py tests/docs/test_site.py \

@@ -21,6 +21,7 @@ from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
+from gradloom.systems.text.order import arranged
 from gradloom.systems.text.run.training import Training, as_bytes, encoded
 from gradloom.systems.text.small import frozen_of, random_tensors
 
@@ -38,10 +39,10 @@ pytestmark = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="min
 PROMPT, COUNT = np.random.default_rng(8).integers(0, MODEL.vocab, 32).tolist(), 32
 
 
-def words_of(made, trainer):
-    """Words of adapters, by ``NAME.a`` and ``NAME.b``, and their fraction bits."""
+def words_of(model, trainer):
+    """Words of adapters in the machine's order, by ``NAME.a`` and ``NAME.b``, and their fraction bits."""
     found, frac = {}, {}
-    for name, each in trainer.adapters.items():
+    for name, each in arranged(model, trainer.adapters).items():
         frac |= {f"{name}.{which}": trainer.exponents.frac[f"{name}.{which}"] for which in FRACS}
         for which, values in (("a", each.a), ("b", each.b * each.scale)):
             found[f"{name}.{which}"] = encoded(values, frac[f"{name}.{which}"] + SPARE, MASTER)
@@ -60,10 +61,10 @@ def test_prompts_are_answered_beside_a_fine_tune(model):
     used = {name: each for name, each in adapters.items() if ".layers.1." in name}
     made = board_job(qlora_course(frozen, (TOKENS,), used, [1], RULE, STEPS), CONFIG, answer=True)
     trainer = JobTrainer(frozen, dict(used), [1], RULE, frac=made.frac, exponents=deepcopy(made.exponents))
-    resident = {"start": words_of(made, trainer)}
+    resident = {"start": words_of(model, trainer)}
     for _ in range(STEPS):
         trainer.step(TOKENS)
-    resident["kept"] = words_of(made, trainer)
+    resident["kept"] = words_of(model, trainer)
     resident["base"] = {name: np.zeros_like(each) for name, each in resident["start"][0].items()}, {}
     answers = Answers(frozen=frozen, training=Training(frozen, TOKENS, used, [1], rule=RULE), frac=made.frac)
     kept = answered(made, answers, resident)
