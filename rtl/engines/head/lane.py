@@ -93,8 +93,9 @@ class _ClassLane(wiring.Component):
 
         z = MultiplyAdd(a=self.activation.width, b=PARAMETER.width, width=self.z_width)
         z = place(m, "z_mac", z, platform)
-        # Ends in a register beside the multiplier, as its other inputs do.
-        adds = delay(m, ~self.forward_i.first, 3)
+        # Whether the multipliers add comes from registers beside them, as their operands do.
+        adds, adds_db = Signal(init=1, reset_less=True), Signal(init=1, reset_less=True)
+        m.d.sync += adds.eq(~delay(m, self.forward_i.first, 2))
         m.d.comb += [
             b_forward.addr.eq(self.forward_i.k),
             z.a.eq(self.forward_h_i),
@@ -128,7 +129,6 @@ class _ClassLane(wiring.Component):
         for n in range(4):
             tag.append(Signal(self.backward_i.shape(), name=f"tag{n + 1}"))
             m.d.sync += tag[-1].eq(tag[-2])
-        adds_db = Signal()
         # mutant first-too-early: m.d.sync += adds_db.eq(~tag[1].first)
         m.d.sync += adds_db.eq(~tag[2].first)
         m.d.comb += [
