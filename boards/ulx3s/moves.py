@@ -1,9 +1,8 @@
-"""Moves tables and registers of a placed netlist that make long paths.
+"""Moves tables of a placed netlist that make long paths.
 
 The placer makes the wires short in sum. Inside the box around a net a place costs it nothing, so a table may lie half
 the chip away from the way between its source and its end. Here the paths are estimated from the places, and a table on
-a long one moves to a free site, until none gains by it. With its register it moves to a slice that nothing uses, and so
-does a register whose data come by a wire.
+a long one moves to a free site, until none gains by it. With its register it moves to a slice that nothing uses.
 """
 
 import json
@@ -79,7 +78,7 @@ class Placed:
 
     def _reads(self, cell: dict[str, Any]) -> Iterator[tuple[int, str]]:
         for port, bits in cell["connections"].items():
-            if cell["port_directions"][port] == "input" and port not in ("CLK", "WCK"):
+            if cell["port_directions"][port] == "input" and port not in ("CLK", "WCK", "LSR"):
                 if cell["type"] != _TABLE or port in _INPUTS:
                     yield from ((bit, port if port in ("FCI", "DI") else "") for bit in bits if isinstance(bit, int))
 
@@ -138,16 +137,6 @@ class Placed:
                 else:
                     far = self.rest[name] + (0.0 if port else wire(places[source], places[name]))
                 behind[source] = max(behind[source], far)
-
-    def movable(self) -> Iterator[tuple[str, float]]:
-        """Tables, and registers whose data come by a wire, with the longest path through, from or to each."""
-        for name, place in self.places.items():
-            cell = self.cells[name]
-            if cell["type"] == _TABLE and "MODE" not in cell["parameters"]:
-                yield name, self.length(name)
-            elif cell["type"] == _REGISTER and cell["parameters"].get("SD", "").strip() != "1":
-                come = [self.arrival.get(s, 0.0) + self.wire(self.places[s], place) for s, _ in self.sources[name]]
-                yield name, max(self.length(name), max(come, default=0.0) + _DELAYS.setup)
 
     def longest(self) -> float:
         """The longest path."""
@@ -221,9 +210,9 @@ class _Sites:
                     elif line in self.lines.get(tile, (line,)):
                         yield from ((*tile, part, "0") for part in sorted(self.slices.get(tile, ()))[:1])
 
-    def move(self, table: str | None, register: str | None, place: _Place) -> None:
-        """Moves a table, its register with it, or a register alone."""
-        for name in filter(None, (table, register)):
+    def move(self, table: str, register: str | None, place: _Place) -> None:
+        """Moves a table, and its register with it."""
+        for name in (table, register) if register else (table,):
             old = self.placed.places[name]
             self.used[old].remove(name)
             self.used[place].append(name)
@@ -238,22 +227,27 @@ class _Sites:
         self.slices[place[:2]].discard(place[2])
         if register:
             self.lines[place[:2]].add(self._line(register))
-        if table:
-            self.tables[old[:2]].add(old[2:])
+        self.tables[old[:2]].add(old[2:])
 
 
 def move_tables(placed: Path, mhz: float) -> int:
-    """Moves tables and registers until the paths keep ``mhz``, or none gains; returns the number of moves.
+    """Moves tables until the paths keep ``mhz``, or none gains; returns the number of moves.
 
     ``placed`` is nextpnr's output whose tables keep their sites (:func:`~.routing.keep_sites`). Each place of a slice
-    that a register leaves stays unused. Memories and carries stay.
+    that a register leaves stays unused. Memories, carries, and registers whose data comes by a wire stay.
     """
     content = json.loads(placed.read_text(encoding="utf-8"))
     found = Placed(content["modules"]["top"])
     sites, wanted, moves = _Sites(found), 1000 / mhz, 0
     for _ in range(PASSES):
-        late = {name: time for name, time in found.movable() if time > wanted}
-        gained = sum(_move(found, sites, name) for name in sorted(late, key=lambda each: (-late[each], each)))
+        late = [
+            name
+            for name in found.order
+            if found.cells[name]["type"] == _TABLE
+            and "MODE" not in found.cells[name]["parameters"]
+            and found.length(name) > wanted
+        ]
+        gained = sum(_move(found, sites, name) for name in sorted(late, key=lambda each: (-found.length(each), each)))
         if not gained:
             break
         moves += gained
@@ -262,23 +256,22 @@ def move_tables(placed: Path, mhz: float) -> int:
     return moves
 
 
-def _move(found: Placed, sites: _Sites, name: str) -> bool:
-    """Moves a table or a register where its longest path is shorter; returns whether it has moved."""
-    alone = found.cells[name]["type"] == _REGISTER
-    table, register = (None, name) if alone else (name, sites.partner(name))
+def _move(found: Placed, sites: _Sites, table: str) -> bool:
+    """Moves a table where its longest path is shorter; returns whether it has moved."""
+    register = sites.partner(table)
     moving = {table, register}
-    sources = [(found.places[s], found.arrival.get(s, 0.0)) for s, _ in found.sources[name]]
+    sources = [(found.places[s], found.arrival.get(s, 0.0)) for s, _ in found.sources[table]]
     readers = [(found.places[r], found.rest[r]) for n in moving if n for r in found.readers[n] if r not in moving]
-    after = [] if alone else [(found.places[r], found.rest[r]) for r in found.readers[name] if r not in moving]
+    after = [(found.places[r], found.rest[r]) for r in found.readers[table] if r not in moving]
     if not sources or not readers:
         return False
-    own, begin = 0.0 if alone else found.through(name), found.arrival[register] if register else 0.0
+    own, begin = found.through(table), found.arrival[register] if register else 0.0
 
-    here = found.places[name]
+    here = found.places[table]
     ends = [max(some, key=lambda each: each[1] + found.wire(each[0], here))[0] for some in (sources, readers)]
-    if register and not alone:
+    if register:
         # Of its two paths the longer one: the register moves towards where it is short of time.
-        ends = ends[:1] if found.length(name) >= found.length(register) else ends[1:]
+        ends = ends[:1] if found.length(table) >= found.length(register) else ends[1:]
 
     def cost(place: _Place) -> float:
         come = max(time + found.wire(at, place) for at, time in sources) + own

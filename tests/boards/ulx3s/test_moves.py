@@ -114,34 +114,6 @@ def test_a_table_takes_its_register_with_it_into_a_slice_of_its_own(netlist):
     assert table == own and sum(table in site for site in found.values()) == 2
 
 
-def test_a_register_comes_back_between_its_source_and_its_end(netlist):
-    far = {
-        "a": register("X10/Y10/SLICEA.FF0", (), 2),
-        "r": register("X80/Y60/SLICEA.FF0", (2,), 3),
-        "b": register("X12/Y10/SLICEA.FF0", (3,), 4),
-    }
-    path = netlist(**far, **{name: each for y in range(10, 60, 4) for name, each in row(y).items()})
-    assert move_tables(path, 400) == 1 and longest(path) < 1000 / 400
-    found = sites(path)
-    assert {name for name in far if found[name] != sites(netlist(**far))[name]} == {"r"}
-    assert sum(found["r"].rsplit(".", 1)[0] in site for site in found.values()) == 1
-
-
-def test_a_register_stays_near_its_reset(netlist):
-    reset = register("X80/Y60/SLICEB.FF0", (), 9)
-    far = {
-        "reset": reset,
-        "a": register("X10/Y10/SLICEA.FF0", (), 2),
-        "r": register("X80/Y60/SLICEA.FF0", (2,), 3),
-        "b": register("X12/Y10/SLICEA.FF0", (3,), 4),
-    }
-    far["r"]["connections"]["LSR"] = [9]
-    way = {f"w{x}": cell("TRELLIS_COMB", f"X{x}/Y{y}/SLICED.K1", ()) for x, y in ((45, 35), (28, 22), (19, 16))}
-    path = netlist(**far, **way)
-    move_tables(path, 400)
-    assert sites(path)["r"] == "X45/Y35/SLICEA.FF0"
-
-
 def test_a_slice_that_a_table_took_is_no_register_s(netlist):
     plain = [("A", 0), ("A", 1), ("C", 0), ("D", 0)]
     full = {
