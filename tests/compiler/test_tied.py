@@ -9,7 +9,7 @@ from gradloom.compiler.commands.tied import fits
 from gradloom.compiler.integers.held import Counts, Held
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.passes.arranging import arranged
-from gradloom.compiler.passes.folding import _Folded, _passes, folded
+from gradloom.compiler.passes.folding import _Folded, folded, passes
 from gradloom.compiler.weights.matrices import matrices, stacked
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.network import Tie
@@ -95,7 +95,7 @@ def test_cycles_do_not_depend_on_what_an_adapter_has_learnt():
     for value in (0.0, 1.0):
         for name in learners:
             ready.values[name][:] = value
-        found.append([_passes(layer, weight.name, ready) for weight in layer.adapter])
+        found.append([passes(layer, weight.name, ready) for weight in layer.adapter])
     assert found[0] == found[1] and min(found[0]) > 0
 
 
