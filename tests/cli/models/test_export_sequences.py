@@ -51,7 +51,9 @@ def test_labels_and_logits_are_those_of_infer(run, tmp_path, monkeypatch, cache)
     told = json.loads(out)
     assert (told["codes"], told["steps"], told["bytes"]) == (cache, 100, Path("tuned.onnx").stat().st_size)
     assert run("infer", "lstm-kv260", "--adapter", "tuned", "-o", "answers.npz")[0] == 0
-    wanted, found = np.load("answers.npz"), answers("tuned.onnx", spar_person(2).x_test)
+    with np.load("answers.npz") as file:
+        wanted = dict(file)
+    found = answers("tuned.onnx", spar_person(2).x_test)
     assert np.array_equal(found.argmax(axis=1), wanted["labels"])
     # The head's integers round; by the same codes in floating point all logits are the same.
     assert np.linalg.norm(found - wanted["logits"]) <= 5e-3 * np.linalg.norm(found)
