@@ -15,6 +15,8 @@ from gradloom.systems.networks.program.prepared import Prepared, learning_of, pr
 from gradloom.systems.networks.program.programs import runs
 from gradloom.systems.networks.program.steps import MachineSteps
 
+from .nets import conv, headed, tensor
+
 #: The least array; slots for a kernel.
 SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
 
@@ -60,37 +62,19 @@ def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(meth
     What depends on no adapter runs once for each batch. Classes have weights. The first and the last layer may have
     two codes.
     """
-    same(learning_of(network(), "classes", method, targets=targets, rank=2), precise)
+    same(learning_of(network(), "classes", method, targets=targets, rank=2), precise, 5)
 
 
 def test_channels_of_several_tiles_come_alone():
     """A kernel of 70 channels in groups reads one tile of each row, forward and back."""
-    x, a, b, m, y = (
-        Tensor(name, sides, features)
-        for name, sides, features in (
-            ("x", (7, 5), 3),
-            ("a", (7, 5), 70),
-            ("b", (7, 5), 70),
-            ("m", (1, 1), 70),
-            ("y", (1, 1), 70),
-        )
-    )
-    shape = {"kernel": (3, 3), "stride": (1, 1), "pads": ((1, 1), (1, 1)), "dilation": (1, 1)}
-    listed = (
-        Linear((x,), a, "first"),
-        Convolution((a,), b, "thin", groups=70, positive=True, **shape),
-        Reduce((b,), m, "mean", True),
-        Linear((m,), y, "last"),
-    )
-    random = np.random.default_rng(0)
-    values = {w.name: random.standard_normal(w.shape) / 3 for each in listed for w in each.weights}
-    ports = [Port(t.name, t.shape, t, t.shape, tuple(range(len(t.shape)))) for t in (x, y)]
-    whole = Network(listed, values, (ports[0],), (ports[1],))
-    same(learning_of(whole, "classes", "lora", targets="first,last", rank=2), None)
+    x, wide = tensor("x", 7, 5, 3), tensor("wide", 7, 5, 70)
+    thin = conv(wide, "thin", 70, 3, pads=1, groups=70, positive=True)
+    whole = headed([Linear((x,), wide, "first"), thin], [x], 70)
+    same(learning_of(whole, "classes", "lora", targets="first,head", rank=2), None, 3)
 
 
-def same(learning, precise):
-    """Three steps of two batches in RTL and in models."""
+def same(learning, precise, count):
+    """Three steps of two batches in RTL and in models, by ``count`` programs."""
     prepared = Prepared(learning, "classes", weighted=True, precise=precise_of(learning.network, precise))
     programs = prepared.programs(SMALL, 4, prepared.rules(1e-2), batches=2)
     random = np.random.default_rng(1)
@@ -109,6 +93,6 @@ def same(learning, precise):
             memories = (np.frombuffer(each.read(0, programs.length), np.uint8) for each in (device, models))
             assert not np.flatnonzero(np.not_equal(*memories)).size
     wanted = runs(programs, (0, 1, 0))
-    assert len(wanted) == 3 + 2 * (programs.trunk is not None)
+    assert len(wanted) == count
     for of, ran, health in zip(wanted, made.ran, expected.ran, strict=True):
         assert ran.check(**asdict(health))["commands"] == len(of.program)

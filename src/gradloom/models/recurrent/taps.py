@@ -99,9 +99,10 @@ class TapSums:
         return np.repeat(self.shifts, self.sizes)
 
 
-def tap_channels(network: RecurrentNetwork) -> int:
-    """Channels of the last convolution's input, or of the network's."""
-    return network.last_conv.inputs if network.last_conv is not None else network.layers[0][0].inputs
+def tap_channels(network: RecurrentNetwork, parallel: int = 1) -> int:
+    """Channels of the last convolution's input, or of the network's, filled to a multiple of ``parallel``."""
+    own = network.last_conv.inputs if network.last_conv is not None else network.layers[0][0].inputs
+    return -(-own // parallel) * parallel
 
 
 def own_samples(network: RecurrentNetwork) -> tuple[int, int]:
@@ -131,7 +132,7 @@ def parts_of(network: RecurrentNetwork, parallel: int = 1) -> tuple[TapPart, ...
         if not isinstance(cell, LstmCell):
             del own["tanh c"]
         if number == 0:
-            own["input"] = QUARTERS * -(-tap_channels(network) // parallel) * parallel
+            own["input"] = QUARTERS * tap_channels(network, parallel)
         own[list(own)[-1]] += -sum(own.values()) % _BEAT
         of = f" of layer {layer}" + ", backward" * way if len(cells) > 1 else ""
         found += [TapPart(kind=kind, layer=layer, way=way, size=size, name=kind + of) for kind, size in own.items()]

@@ -12,7 +12,7 @@ from gradloom.models.onnx_network import NetworkGraph
 from gradloom.models.recurrent.export import GraphNodes, GraphWriter
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, parts_of, tap_network
+from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, parts_of, tap_channels, tap_network
 from gradloom.models.sequences import fold_of, spar_model
 from gradloom.output import check_file, staged_file
 from gradloom.rtl.formats.images import ACTIVATION
@@ -121,7 +121,7 @@ class _AdaptedWriter(GraphWriter):
             source = nodes("Transpose", [source], "tap_by_sample", perm=[0, 2, 1])
         sums = nodes("MatMul", [matrix, source], "tap_input")
         short = self.taps.sizes[-1] // QUARTERS
-        channels = network.last_conv.inputs if network.last_conv is not None else network.cell.inputs
+        channels = tap_channels(network)
         if short > channels:
             sums = nodes(
                 "Pad",

@@ -120,14 +120,14 @@ def start_of(
 
 def _own(network: RecurrentNetwork, parallel: int) -> np.ndarray:
     """Places of the elements that are no filling, in the same order for each ``parallel``."""
-    channels, found, at = tap_channels(network), [], 0
+    found, at = [], 0
     for part in parts_of(network, parallel):
         cell = network.layers[part.layer][part.way]
         assert cell is not None
         own = np.arange(cell.units)
         if part.kind == "input":
-            wide = -(-channels // parallel) * parallel
-            own = (np.arange(QUARTERS)[:, None] * wide + np.arange(channels)).ravel()
+            quarters = np.arange(QUARTERS)[:, None] * tap_channels(network, parallel)
+            own = (quarters + np.arange(tap_channels(network))).ravel()
         found.append(at + own)
         at += part.size
     return np.concatenate(found)

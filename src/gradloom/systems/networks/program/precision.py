@@ -36,7 +36,7 @@ def fitted(
 
     Returns what the choice was, too, where there was one.
     """
-    budget = budget_of(asked)
+    budget = _budget_of(asked)
     if budget is None:
         whole = replace(prepared, precise=precise_of(prepared.learning.network, asked))
         return whole.fitted(x), None
@@ -48,7 +48,7 @@ def fitted(
     return replace(prepared, precise=layers).fitted(x), told
 
 
-def budget_of(asked: str | None) -> int | None:
+def _budget_of(asked: str | None) -> int | None:
     """Cycles of a sample's forward pass that may be taken, 0 for the usual ones; None where layers are named."""
     name, _, number = (asked or "").partition(":")
     if name != AUTO:
