@@ -16,6 +16,7 @@ import numpy as np
 
 from gradloom.firmware.device.transport import Transport
 
+from ..time.shell.dram import Dram
 from .builds.objects import drop_parts, gather, keep_objects, kept_objects, make_options, reuse_objects
 from .builds.runner import cache_directory, verilator_environment, verilator_root, verilator_version
 from .checks import checked
@@ -209,7 +210,7 @@ class Harness:
         self._messages = tempfile.TemporaryFile()
         self._answering = False
         # As ``harness.h`` starts.
-        self._inputs = {"read_latency": 40, "write_latency": 10, "port_reads": 0, "stall": 0, "spread": 0}
+        self._inputs = {"read_latency": 40, "write_latency": 10, "port_reads": 0, "dram": 0, "stall": 0, "spread": 0}
         self._process = subprocess.Popen(
             [str(program), *arguments],
             stdin=subprocess.PIPE,
@@ -287,13 +288,13 @@ class Harness:
 
     @property
     def pace(self) -> dict[str, int] | None:
-        """Latencies and port's limit of the memory, as a forecast has them.
+        """Latencies, port's limit and DRAM of the memory, as a forecast has them.
 
         None where the memory stalls or answers at random, which has no forecast.
         """
         if self._inputs["stall"] or self._inputs["spread"]:
             return None
-        return {name: self._inputs[name] for name in ("read_latency", "write_latency", "port_reads")}
+        return {name: self._inputs[name] for name in ("read_latency", "write_latency", "port_reads", "dram")}
 
     def _alive(self) -> bool:
         return self._process.poll() is None
@@ -318,7 +319,8 @@ class SimulatedDevice(Harness, Transport):
     """A simulated accelerator with its memory.
 
     Its bench has inputs of its own: ``port_reads``, the reads that a port of the memory keeps in flight, 0 for all;
-    ``spread``, by how many cycles a burst's latency may be longer, at random;
+    ``spread``, by how many cycles a burst's latency may be longer, at random; ``dram``, see
+    :attr:`~gradloom.sim.time.shell.dram.Dram.word`;
     ``fail_enable``, ``fail_address``, ``fail_resp``; ``fence_low`` and ``fence_high``, beyond which no burst may go;
     and ``trace`` to record.
 
@@ -383,6 +385,12 @@ class SimulatedDevice(Harness, Transport):
         if self._progress is not None:
             self._progress(self.cycles)
         return bool(irq)
+
+    def rest(self) -> None:
+        """Leaves a DRAM alone for so long that its times are those of a new one: a forecast begins with that."""
+        dram = Dram.of(self._inputs["dram"])
+        if dram is not None:
+            self.advance(dram.refresh_every)
 
     def wait_interrupt(self, timeout: float | None = None) -> bool:
         end = None if timeout is None else time.monotonic() + timeout

@@ -13,6 +13,7 @@ from gradloom.program.assembler import Instruction
 from gradloom.program.placed import Place, Program
 
 from ..time.forecast import forecast
+from ..time.shell.dram import Dram
 from ..time.timing import Comparison, Timing, compare
 from .builds.designs import design
 from .counted import Words, check_counters, check_forecast, check_words
@@ -66,6 +67,7 @@ class Ran:
             read_latency=self.pace["read_latency"],
             write_latency=self.pace["write_latency"],
             port_reads=self.pace["port_reads"],
+            dram=Dram.of(self.pace["dram"]),
         )
 
     def compared(self) -> Comparison:
@@ -194,7 +196,7 @@ class MachineRunner:
         files : sequence of Path
             Verilog whose outermost module is ``gradloom``; none: that of the configuration is made.
         timing : mapping
-            Inputs of the simulated memory: ``read_latency``, ``write_latency``, ``stall``, ``spread``,
+            Inputs of the simulated memory: ``read_latency``, ``write_latency``, ``dram``, ``stall``, ``spread``,
             ``seed``.
         progress : callable, optional
             ``progress(done, total, text)``. ``expected``: cycles, for the total.
@@ -251,6 +253,8 @@ class MachineRunner:
             device.take_trace()
         for offset, content in program.contents():
             self.write(offset, content)
+        if device is not None:
+            device.rest()
         counters = self.host.run(program.offset, len(program.instructions), timeout=_TIMEOUT)
         if device is None:
             return Ran(program=program, counters=counters)

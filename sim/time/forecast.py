@@ -15,6 +15,7 @@ from gradloom.program.placed import Program
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.parameters import ShellParameters
 
+from .shell.dram import Dram
 from .shell.shell import TimedMachine
 from .timing import Timing
 
@@ -43,7 +44,7 @@ _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engin
 class _Machine(TimedMachine):
     """A shell with the models of a machine's engines."""
 
-    def __init__(self, commands: Sequence[Instruction], config: ShellParameters, *timing: int) -> None:
+    def __init__(self, commands: Sequence[Instruction], config: ShellParameters, *timing: Any) -> None:
         table = config.machine.engines
         super().__init__(commands, table, config, *timing)
         for engine in table.own:
@@ -75,6 +76,7 @@ def forecast(
     read_latency: int = 40,
     write_latency: int = 10,
     port_reads: int = 0,
+    dram: Dram | None = None,
 ) -> Timing:
     """Forecasts a program of a machine.
 
@@ -90,12 +92,14 @@ def forecast(
     port_reads : int
         Reads that a port of the memory keeps in flight, :attr:`~gradloom.boards.Board.port_reads` of a board; 0: as
         many as the machine asks for.
+    dram : Dram, optional
+        What lies behind the ports; without, data is there after the latencies.
     """
     if isinstance(program, Program):
         config, program_offset = program.config, program.offset
     commands = program if isinstance(program, Sequence) else program.instructions
     config = config or ImageConfig()
-    machine = _Machine(commands, config, program_offset, read_latency, write_latency, port_reads)
+    machine = _Machine(commands, config, program_offset, read_latency, write_latency, port_reads, dram)
     with without_collections():
         total = machine.run()
     table = config.machine.engines

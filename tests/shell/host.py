@@ -68,6 +68,7 @@ class Host:
         dut.port_reads.value = 0
         dut.stall.value = stall
         dut.spread.value = spread
+        dut.dram.value = 0
         dut.seed.value = 5
         dut.fail_enable.value = 0
         dut.fail_address.value = 0

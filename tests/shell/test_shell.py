@@ -6,7 +6,7 @@ from ..deep import deep
 from ..laws import cases
 from .bench import built
 
-LAWS = ("shell_laws", "bus_laws", "request_laws", "limit_laws")
+LAWS = ("shell_laws", "bus_laws", "request_laws", "limit_laws", "time_laws")
 
 
 def held(laws, data_bits, law, law_holds):

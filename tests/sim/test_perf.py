@@ -14,6 +14,7 @@ from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.shell.dram import Dram
 from gradloom.sim.time.timing import compare
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
@@ -86,6 +87,24 @@ def test_forecast_is_the_rtl(built, read_latency, write_latency, port_reads, set
         assert found.equal(engine, opcode) == 1, f"{engine.name} {opcode}"
     assert found.exact == 1
     assert result.metrics["cycles"] == {"total": told.total, **told.phases}
+
+
+@pytest.mark.parametrize("ports, port_reads", [(1, 0), (1, 8), (2, 8)])
+def test_forecast_is_the_rtl_with_a_dram(ports, port_reads):
+    """Loads, stores and fetches share its bus, after a rest that makes it as new."""
+    built = small.Machine(small.SMALL.replace(ports=ports))
+    dram = Dram(refresh_every=400, refresh_for=90, beat=250, turn=9, miss=15, page=10, bank=2)
+    timing = {"read_latency": 40, "write_latency": 10, "port_reads": port_reads}
+    plan = plan_of(small.small_network(convs=1), built.config, samples=14, epochs=2, batch=12, slots=5)
+    with MachineRunner.simulated(built.config, built.files, timing=timing | {"dram": dram.word}) as machine:
+        result = run_plan(plan, machine)
+        ended = machine.device.cycles
+        machine.device.rest()
+        assert machine.device.cycles - ended == dram.refresh_every
+    told = forecast(plan, **timing, dram=dram)
+    assert told.total > forecast(plan, **timing).total
+    assert compare(result.ran.forecast, result.ran.trace).exact == 1
+    assert result.ran.forecast.commands == told.commands
 
 
 def test_predicates_and_valid_bits_are_the_rtl(built):

@@ -10,6 +10,15 @@
 // The port keeps at most `port_reads` reads in flight, each from its address's handshake to its last datum's: further
 // addresses wait. 0: as many as come.
 //
+// `dram` makes of it a DRAM with one data bus behind all ports; 0: data is there after the latencies above. It takes
+// bursts in the order in which their addresses (reads) or last data (writes) come; in one cycle writes first, each by
+// port. A burst begins when its latency is over, with `miss` cycles more where its bank has another page open, and when
+// the bus is free, `turn` cycles later where the last burst went the other way; not during a refresh, the last
+// `refresh_for` of each `refresh_every` cycles, which closes all pages. After `refresh_every` cycles without an access
+// the memory is as it was first: the next access is the first of such cycles, and finds closed pages. A beat keeps the bus for `beat` / 256 cycles, at most one. Pages of 2**`page` bytes go round 2**`bank` banks,
+// at most 16. A write is answered as without it, and keeps the bus afterwards. The bits of `dram`, from the lowest:
+// refresh_every 16, refresh_for 12, beat 9, turn 8, miss 8, page 5, bank 3.
+//
 // Bursts of more than LONGEST beats are not allowed.
 //
 // PORTS of them share the memory, each with its own bursts, stalls, reads in flight and order. With several a burst's
@@ -36,6 +45,7 @@ module axi_memory #(
     input  logic [7:0] port_reads,
     input  logic [7:0] stall,
     input  logic [15:0] spread,
+    input  logic [60:0] dram,
     input  logic [31:0] seed,
     input  logic fail_enable,
     input  logic [63:0] fail_address,
@@ -121,6 +131,11 @@ module axi_memory #(
         return 64'((32'(x[31:16]) * (32'(spread) + 32'd1)) >> 16);
     endfunction
 
+    logic [63:0] aw_address [PORTS][OUTSTANDING];
+    logic [7:0] aw_len [PORTS][OUTSTANDING];
+    logic [ID_BITS-1:0] aw_id [PORTS][OUTSTANDING];
+    logic [SLOTS:0] aw_w [PORTS], aw_r [PORTS];
+
     // ---- reads
     logic [63:0] ar_address [PORTS][OUTSTANDING];
     logic [7:0] ar_len [PORTS][OUTSTANDING];
@@ -153,7 +168,6 @@ module axi_memory #(
                     ar_address[p][ar_w[p][SLOTS-1:0]] <= 64'(araddr[p]);
                     ar_len[p][ar_w[p][SLOTS-1:0]] <= arlen[p];
                     ar_id[p][ar_w[p][SLOTS-1:0]] <= arid[p];
-                    ar_time[p][ar_w[p][SLOTS-1:0]] <= now + 64'(read_latency) + later(lfsr[p][0]);
                     ar_w[p] <= ar_w[p] + 1'b1;
                 end
                 if (rready[p]) rvalid[p] <= 1'b0;
@@ -170,11 +184,63 @@ module axi_memory #(
         end
     end
 
+    // ---- the DRAM
+    wire [15:0] refresh_every = dram[15:0];
+    wire [11:0] refresh_for = dram[27:16];
+    wire [8:0] dram_beat = dram[36:28];
+    wire [7:0] dram_turn = dram[44:37];
+    wire [7:0] dram_miss = dram[52:45];
+    wire [4:0] dram_page = dram[57:53];
+    wire [2:0] dram_bank = dram[60:58];
+
+    // When the bus is free, in 1/256 cycles; the first cycle of all intervals, and the number of this one; the last
+    // access; the open pages.
+    logic [63:0] bus_free, refreshed, interval, accessed, opened [16], begins, page, into;
+    logic bus_writes;
+    localparam logic [63:0] LONG_AGO = 64'h8000_0000_0000_0000, CLOSED = '1;
+
+    task automatic use_bus(input logic [63:0] address, input logic [7:0] len, input logic is_write,
+                           input logic [63:0] ready);
+        begins = ready;
+        if (dram != 0) begin
+            if (now - accessed >= 64'(refresh_every)) begin
+                refreshed = now;
+                interval = 0;
+                bus_writes = 1'b0;
+                for (int i = 0; i < 16; i++) opened[i] = CLOSED;
+            end
+            accessed = now;
+            page = address >> dram_page;
+            if (opened[page[3:0] & 4'((8'd1 << dram_bank) - 8'd1)] != page) begins = begins + 64'(dram_miss);
+            into = ((bus_free + 64'd255) >> 8) + (is_write != bus_writes ? 64'(dram_turn) : 64'd0);
+            if (into > begins) begins = into;
+            bus_writes = is_write;
+            into = (begins - refreshed) % 64'(refresh_every);
+            if (into >= 64'(refresh_every - 16'(refresh_for))) begins = begins + 64'(refresh_every) - into;
+            into = (begins - refreshed) / 64'(refresh_every);
+            if (into != interval) for (int i = 0; i < 16; i++) opened[i] = CLOSED;
+            interval = into;
+            opened[page[3:0] & 4'((8'd1 << dram_bank) - 8'd1)] = page;
+            bus_free = (begins << 8) + (64'(len) + 1) * 64'(dram_beat);
+        end
+    endtask
+
+    always @(posedge clk)
+        if (rst) begin
+            bus_free = '0;
+            accessed = LONG_AGO;
+        end else begin
+            for (int p = 0; p < PORTS; p++)
+                if (wvalid[p] && wready[p] && wlast[p])
+                    use_bus(aw_address[p][aw_r[p][SLOTS-1:0]], aw_len[p][aw_r[p][SLOTS-1:0]], 1'b1, now);
+            for (int p = 0; p < PORTS; p++)
+                if (arvalid[p] && arready[p]) begin
+                    use_bus(64'(araddr[p]), arlen[p], 1'b0, now + 64'(read_latency) + later(lfsr[p][0]));
+                    ar_time[p][ar_w[p][SLOTS-1:0]] <= begins;
+                end
+        end
+
     // ---- writes: data waits for its address
-    logic [63:0] aw_address [PORTS][OUTSTANDING];
-    logic [7:0] aw_len [PORTS][OUTSTANDING];
-    logic [ID_BITS-1:0] aw_id [PORTS][OUTSTANDING];
-    logic [SLOTS:0] aw_w [PORTS], aw_r [PORTS];
     logic [7:0] w_beat [PORTS];
     logic [1:0] w_resp [PORTS];
     logic [1:0] b_resp [PORTS][OUTSTANDING];

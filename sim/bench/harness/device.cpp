@@ -1,8 +1,8 @@
 // Serves a simulated accelerator to sim/run/device.py: the requests of harness.h, and its own.
 //   r ADDRESS            -> "DATA RESP"            reads a register
 //   w ADDRESS DATA       -> "RESP"                 writes one
-//   s                                              also sets spread, port_reads, fail_enable, fail_address, fail_resp, fence_low,
-//                                                  fence_high, and trace: to record
+//   s                                              also sets spread, dram, port_reads, fail_enable, fail_address, fail_resp,
+//                                                  fence_low, fence_high, and trace: to record
 //   g CYCLES             -> "IRQ CYCLES ERROR"     runs until the interrupt, or so long
 //   t                    -> "COUNT", events        takes the trace: 8 bytes each, cycle << 32 | events
 //   c PATH               -> "ok"                   writes what was covered, where Verilator was told to count it
@@ -144,6 +144,7 @@ static bool answer(const char *line) {
 
 static bool set(const char *name, uint64_t value) {
     if (!strcmp(name, "spread")) top->spread = value;
+    else if (!strcmp(name, "dram")) top->dram = value;
     else if (!strcmp(name, "port_reads")) top->port_reads = value;
     else if (!strcmp(name, "fail_enable")) top->fail_enable = value;
     else if (!strcmp(name, "fail_address")) top->fail_address = value;
@@ -162,7 +163,8 @@ int main(int argc, char **argv) {
 #endif
     top = new Vdevice;
     // Inputs are the bench's, also where everything else starts as a random value.
-    top->stall = top->spread = top->port_reads = top->fail_enable = top->fail_address = top->fail_resp = top->fence_low = 0;
+    top->stall = top->spread = top->dram = top->port_reads = 0;
+    top->fail_enable = top->fail_address = top->fail_resp = top->fence_low = 0;
     top->awaddr = top->awvalid = top->wdata = top->wvalid = top->araddr = top->arvalid = 0;
     top->fence_high = ~0ull;
     reset(top, tick);

@@ -18,6 +18,7 @@ module device #(
     input  logic [7:0] port_reads,
     input  logic [7:0] stall,
     input  logic [15:0] spread,
+    input  logic [60:0] dram,
     input  logic [31:0] seed,
     input  logic fail_enable,
     input  logic [63:0] fail_address,
@@ -84,7 +85,7 @@ module device #(
 
     axi_memory #(.ADDR_BITS(ADDRESS), .DATA_BITS(DATA_BITS), .ID_BITS(1), .BYTES(BYTES), .BASE(BASE),
         .LONGEST(LONGEST), .PORTS(PORTS)) ram (
-        .clk, .rst, .read_latency, .write_latency, .port_reads, .stall, .spread, .seed,
+        .clk, .rst, .read_latency, .write_latency, .port_reads, .stall, .spread, .dram, .seed,
         .fail_enable, .fail_address, .fail_resp,
         .host_word(32'd0), .host_we(1'b0), .host_wdata('0), .host_rdata(),
         .awid(m_awid), .awaddr(m_awaddr), .awlen(m_awlen), .awsize(m_awsize), .awburst(m_awburst),

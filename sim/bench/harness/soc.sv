@@ -108,7 +108,7 @@ module soc #(
     soc_bus #(.ADDRESS(ADDRESS), .DATA_BITS(DATA_BITS), .ID_BITS(ID_BITS)) bus (.*);
 
     axi_memory #(.ADDR_BITS(ADDRESS), .DATA_BITS(DATA_BITS), .ID_BITS(ID_BITS + 1), .BYTES(BYTES), .BASE(BASE)) ram (
-        .clk, .rst, .read_latency, .write_latency, .port_reads(8'd0), .stall, .spread(16'd0), .seed,
+        .clk, .rst, .read_latency, .write_latency, .port_reads(8'd0), .stall, .spread(16'd0), .dram(61'd0), .seed,
         .fail_enable(1'b0), .fail_address('0), .fail_resp('0),
         .host_word(32'd0), .host_we(1'b0), .host_wdata('0), .host_rdata(),
         .awid(m_awid), .awaddr(m_awaddr), .awlen(m_awlen), .awsize(3'($clog2(DATA_BITS / 8))), .awburst(2'd1),

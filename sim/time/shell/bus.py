@@ -15,6 +15,7 @@ from typing import Protocol
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, Engines
 
+from .dram import Dram, DramTime
 from .sequencer import SequencedMachine
 
 __all__ = ["Bus", "ReadingMachine", "Sink", "TransferTime"]
@@ -85,8 +86,8 @@ class Bus:
         self.read_beats = 0
         self.pumping = self.again = False
         # Of a port that keeps few reads in flight only:
-        #: The burst in the address register: since when, its beats, and what they belong to if not a fetch.
-        self.addressed: tuple[int, int, TransferTime | None] | None = None
+        #: The burst in the address register: since when, its first beat, beats, and what they belong to if not a fetch.
+        self.addressed: tuple[int, int, int, TransferTime | None] | None = None
         self.flying = 0
         #: Reads of which it is not known when the last beat comes: first cycle, beats, all beats up to its last.
         self.arriving: deque[tuple[int, int, int]] = deque()
@@ -167,15 +168,22 @@ class Bus:
         """Decides in ``cycle`` on the address of a burst."""
         self.in_flight += 1
         self.read_beats += beats
+        place = self.machine.dispatch.next_beat if transfer is None else transfer.address
         if self.limited:
-            self.addressed = cycle + 1, beats, transfer
+            self.addressed = cycle + 1, place - beats, beats, transfer
             self.agenda.visible(cycle + 1, self._address)
         else:
-            self._coming(cycle + 1, beats, transfer)
+            self._coming(self._due(cycle + 1, place - beats, beats), beats, transfer)
 
-    def _coming(self, cycle: int, beats: int, transfer: TransferTime | None) -> None:
-        """Memory takes the address of a burst in ``cycle``."""
-        self.coming.append((cycle + self.latency + 2, beats, transfer))
+    def _due(self, cycle: int, place: int, beats: int) -> int:
+        """When memory has the first datum of a burst whose address it takes in ``cycle``."""
+        dram = self.machine.dram
+        late = 0 if dram is None else dram.read(cycle, place, beats * self.spacing, self.latency)
+        return cycle + self.latency + late + 1
+
+    def _coming(self, due: int, beats: int, transfer: TransferTime | None) -> None:
+        """The first beat of a burst is at the port from ``due`` on."""
+        self.coming.append((due + 1, beats, transfer))
         if len(self.coming) == 1:
             self.pump()
 
@@ -185,15 +193,16 @@ class Bus:
         """The port takes an address in ``cycle``, if one waits and has a place."""
         if self.addressed is None or self.flying >= self.port_reads:
             return
-        since, beats, transfer = self.addressed
+        since, place, beats, transfer = self.addressed
         if cycle < since:
             return  # a sink told late that it took a beat: its own action is still to come
         self.addressed = None
         self.flying += 1
         self.asked += beats
-        self.arriving.append((cycle + self.latency + 1, beats, self.asked))
+        due = self._due(cycle, place, beats)
+        self.arriving.append((due, beats, self.asked))
         self._arrive(())
-        self._coming(cycle, beats, transfer)
+        self._coming(due, beats, transfer)
         if self.wanted or self.burst_at is not None:
             self._try_at(cycle)
 
@@ -301,12 +310,14 @@ class ReadingMachine(SequencedMachine):
         program_offset: int,
         read_latency: int,
         port_reads: int,
+        dram: Dram | None,
     ) -> None:
         super().__init__(commands, table, shell, program_offset)
         self.ports: int = shell["ports"]
         self.outstanding = shell["outstanding"] * self.ports
         self.read_latency = read_latency
         self.port_reads = port_reads
+        self.dram = DramTime(dram, self.beat_bytes) if dram is not None else None
         self.bus = self.make_bus()
         self.engines |= {LOAD: self.bus}
         self.sinks: dict[int, Sink] = {}

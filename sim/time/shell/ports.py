@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from .bus import Bus, ReadingMachine, TransferTime
+from .bus import Bus, ReadingMachine
 
 __all__ = ["PortsBus", "WritePort"]
 
@@ -34,29 +34,18 @@ class PortsBus(Bus):
         self.moved, self.moves = -1, 0
         #: Number of the first time in ``known``, and when beats were taken.
         self.before, self.known = -2, deque([-1, -1])
-        self.places: deque[int] = deque()  # ports of the bursts that were asked for and have no address there yet
-
-    def _ask(self, cycle: int, beats: int, transfer: TransferTime | None) -> None:
-        offset = self.asking(transfer, beats)
-        self.places.append(offset // self.machine.burst % self.machine.ports)
-        super()._ask(cycle, beats, transfer)
-
-    def asking(self, transfer: TransferTime | None, beats: int) -> int:
-        """First beat of a burst that is asked for now."""
-        return self.machine.dispatch.next_beat - beats if transfer is None else transfer.address - beats
 
     def _address(self, cycle: int) -> None:
         if self.addressed is None:
             return
-        since, beats, transfer = self.addressed
-        port = self.places[0]
+        since, place, beats, transfer = self.addressed
+        port = place // self.machine.burst % self.machine.ports
         if cycle < since or self.held[port] == self.most or (self.port_reads and self.reads[port] >= self.port_reads):
             return
         self.addressed = None
-        self.places.popleft()
         self.held[port] += 1
         self.reads[port] += 1
-        first = max(cycle + self.latency + 1, self.came[port] + 1)
+        first = max(self._due(cycle, place, beats), self.came[port] + 1)
         self.came[port] = first + self.spacing * beats - 1
         self.agenda.visible(self.came[port] + 1, partial(self._all_came, port))
         # A word leaves its buffer 2 cycles after its last part came, and is at the port of an engine a cycle later.
@@ -130,6 +119,11 @@ class WritePort:
         taken = max(cycle, self.left[0] + 1) if len(self.left) == self.left.maxlen else cycle
         self.left.append(max(taken + 2, self.left[-1] + 1 if self.left else 0) + self.parts - 1)
         return taken
+
+    @property
+    def sent(self) -> int:
+        """When the last part of its last burst leaves."""
+        return self.left[-1]
 
     def answer(self) -> int:
         """When the answer to its last burst is there for STORE, if none before it is late."""

@@ -16,6 +16,7 @@ from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import STORE, Engines
 
 from .bus import Bus, ReadingMachine
+from .dram import Dram
 
 if TYPE_CHECKING:
     from .ports import WritePort
@@ -206,11 +207,13 @@ class StoreTime(OneAtATime):
             # The register of addresses holds the one before.
             issue = max(issue, self.addressed)
             answer = self._deal(issue)
+            sent = self.ports[self._port()].sent
         else:
             move = max(issue + 1, self.moves[-1] + 1 if self.moves else 0)
             for n in range(self.in_burst):
                 self.moves.append(move + n)
-            answer = self.moves[-1] + 1 + self.latency + 1
+            sent = self.moves[-1] + 1
+            answer = sent + self.latency + 1
         self.issue = issue
         self.ends.append(self.moves[-1])
         if self.answers:
@@ -218,6 +221,9 @@ class StoreTime(OneAtATime):
         self.answers.append(answer)
         if self.ports:
             self.ports[self._port()].answers.append(answer)
+        if self.machine.dram is not None:
+            parts = self.in_burst * self.machine.bus.spacing
+            self.machine.dram.write(sent, self._port() if self.ports else 0, self.address - self.in_burst, parts)
         self.in_burst = 0
         if not self.left:
             self._end(issue, answer)
@@ -269,6 +275,7 @@ class ShellMachine(ReadingMachine):
         read_latency: int,
         write_latency: int,
         port_reads: int = 0,
+        dram: Dram | None = None,
     ) -> None:
         for name, value, least in (
             ("read_latency", read_latency, 1),
@@ -277,7 +284,7 @@ class ShellMachine(ReadingMachine):
         ):
             if value < least:
                 raise ValueError(f"{name}={value}: must be at least {least}")
-        super().__init__(commands, table, shell, program_offset, read_latency, port_reads)
+        super().__init__(commands, table, shell, program_offset, read_latency, port_reads, dram)
         self.write_latency = write_latency
         self.store = StoreTime(self)
         self.engines |= {STORE: self.store}
@@ -313,8 +320,9 @@ class TimedMachine(ShellMachine):
         read_latency: int,
         write_latency: int,
         port_reads: int = 0,
+        dram: Dram | None = None,
     ) -> None:
-        super().__init__(commands, table, config.shell, program_offset, read_latency, write_latency, port_reads)
+        super().__init__(commands, table, config.shell, program_offset, read_latency, write_latency, port_reads, dram)
         self.config = config
         self.models: dict[str, Any] = {}
         self.held = self.array_cycles = 0

@@ -12,6 +12,7 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.time.shell.dram import Dram
 from gradloom.sim.time.shell.shell import Queue, ShellMachine
 from gradloom.sim.time.timing import Timing, compare
 
@@ -48,8 +49,14 @@ def transfers(seed, count):
     return program
 
 
-def forecast(program, latency, port_reads):
-    machine = ShellMachine(program.instructions, IMAGES, SHELL, PROGRAM, latency, latency, port_reads)
+#: Refreshed often; pages of 512 bytes in 4 banks, which each transfer crosses, and a bus that is as fast as the port.
+DRAM = Dram(refresh_every=300, refresh_for=70, beat=256, turn=9, miss=13, page=9, bank=2)
+#: Fast, with long refreshes.
+FAST = Dram(refresh_every=1560, refresh_for=500, beat=43, turn=0, miss=0, page=13, bank=3)
+
+
+def forecast(program, latency, port_reads, dram):
+    machine = ShellMachine(program.instructions, IMAGES, SHELL, PROGRAM, latency, latency, port_reads, dram)
     machine.queues[0] = Pad(machine)
     total = machine.run()
     return Timing(
@@ -68,7 +75,7 @@ def forecast(program, latency, port_reads):
 
 @cocotb.test()
 async def transfers_take_as_long_as_forecast(dut):
-    """Of any length, also many of one port, on near and far memory, and where a port keeps few reads."""
+    """Of any length, also many of one port, on near and far memory, where a port keeps few reads, and from a DRAM."""
     host = await Host(dut, model=True).begin()
     events = []
 
@@ -81,13 +88,18 @@ async def transfers_take_as_long_as_forecast(dut):
                 events.append(cycle << 32 | found)
 
     job = cocotb.start_soon(watch())
-    for seed, (latency, port_reads) in enumerate(((1, 0), (40, 0), (200, 0), (9, 3), (200, 8))):
+    memories = ((1, 0, None), (40, 0, None), (200, 0, None), (9, 3, None), (200, 8, None), (40, 0, DRAM), (9, 3, FAST))
+    for seed, (latency, port_reads, dram) in enumerate(memories):
         dut.read_latency.value = dut.write_latency.value = latency
         dut.port_reads.value = port_reads
+        dut.dram.value = dram.word if dram else 0
         program = transfers(seed, 40)
-        told = forecast(program, latency, port_reads)
+        told = forecast(program, latency, port_reads, dram)
         await host.put(PROGRAM, program.code)
         await host.set("PROGRAM_COMMANDS", len(program))
+        for _ in range(dram.refresh_every if dram else 0):
+            # As new.
+            await RisingEdge(dut.clk)
         events.clear()
         await host.set("CONTROL", 1)
         assert await host.finish() is Error.NONE
