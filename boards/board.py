@@ -3,6 +3,8 @@
 import re
 from dataclasses import asdict, dataclass
 
+from .dram import DramFacts
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _RESOURCES = ("lut", "ff", "dsp", "bram36", "uram")
 
@@ -32,6 +34,8 @@ class Board:
     port_reads : :class:`int`
         Reads that this port keeps in flight, also where a design asks for more; 0: no limit is known. A forecast takes
         it as ``port_reads``.
+    dram : :class:`~.dram.DramFacts`
+        Times of that memory.
     ports : :class:`int`
         Most ports on that memory that a design gets.
     listens : :class:`int`
@@ -66,6 +70,7 @@ class Board:
     port_reads: int = 0
     ports: int = 1
     listens: int = 0
+    dram: DramFacts | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -88,6 +93,12 @@ class Board:
     def memory_bits(self) -> int:
         """Bits of all block and ultra RAM on the part."""
         return (self.bram36 * 36 + self.uram * 288) * 1024
+
+    def dram_cycles(self, *, clock_mhz: float, port_bits: int) -> dict[str, int]:
+        """:meth:`.dram.DramFacts.cycles` of the board's memory; :class:`ValueError` where its times are not known."""
+        if self.dram is None:
+            raise ValueError(f"board={self.name}: no DRAM with known times")
+        return self.dram.cycles(clock_mhz=clock_mhz, port_bits=port_bits, bandwidth=self.memory_bandwidth)
 
     def require(self, **need: int) -> None:
         """Refuses a need that is beyond the board's resources.

@@ -1,6 +1,7 @@
 """Digilent Genesys 2."""
 
 from ..board import Board
+from ..dram import DramFacts
 
 GENESYS2 = Board(
     name="genesys2",
@@ -17,6 +18,8 @@ GENESYS2 = Board(
     # 32 bits at 1,800 MT/s.
     memory_bandwidth=7_200_000_000,
     port_bits=256,
+    # JESD79-3, DDR3-1800 (13-13-13), two chips of 4 Gbit and 16 bits; MIG's pages of a bank follow each other.
+    dram=DramFacts(refresh_every=7800, refresh_for=260, turn=16.5, miss=27.8, page_bytes=4096, banks=1),
     host="soft core, RISC-V",
     register_base=0x2000_0000,
 )

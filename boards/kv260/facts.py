@@ -1,6 +1,7 @@
 """AMD Kria KV260 vision starter kit."""
 
 from ..board import Board
+from ..dram import DramFacts
 
 KV260 = Board(
     name="kv260",
@@ -20,6 +21,8 @@ KV260 = Board(
     port_reads=8,
     # S_AXI_HP0_FPD to S_AXI_HP3_FPD; HP1 and HP2 share one way to the memory.
     ports=4,
+    # JESD79-4, DDR4-2400 (17-17-17), four chips of 8 Gbit and 16 bits.
+    dram=DramFacts(refresh_every=7800, refresh_for=350, turn=15, miss=28.3, page_bytes=8192, banks=8),
     host="4x Cortex-A53, Linux",
     # The first 64 KB of the port belong to a node that Kria-PYNQ puts into the device tree at every start.
     register_base=0xA001_0000,

@@ -1,6 +1,7 @@
 """AMD Zynq UltraScale+ MPSoC ZCU104 evaluation kit."""
 
 from ..board import Board
+from ..dram import DramFacts
 
 ZCU104 = Board(
     name="zcu104",
@@ -19,6 +20,8 @@ ZCU104 = Board(
     # The AXI FIFO interface (AFI) of an HP port holds back further addresses.
     port_reads=8,
     ports=4,
+    # JESD79-4, DDR4-2400 (17-17-17), four chips of 4 Gbit and 16 bits.
+    dram=DramFacts(refresh_every=7800, refresh_for=260, turn=15, miss=28.3, page_bytes=8192, banks=8),
     host="4x Cortex-A53, Linux",
     register_base=0xA000_0000,
     shell="zynqmp",

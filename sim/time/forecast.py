@@ -7,7 +7,7 @@ starts in the cycle in which its engine takes it.
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradloom.plugins import Named, Table
 from gradloom.program.assembler import Assembler, Instruction
@@ -15,9 +15,11 @@ from gradloom.program.placed import Program
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.parameters import ShellParameters
 
-from .shell.dram import Dram
 from .shell.shell import TimedMachine
 from .timing import Timing
+
+if TYPE_CHECKING:
+    from .shell.dram import Dram
 
 __all__ = ["MODELS", "forecast", "without_collections"]
 
@@ -76,7 +78,7 @@ def forecast(
     read_latency: int = 40,
     write_latency: int = 10,
     port_reads: int = 0,
-    dram: Dram | None = None,
+    dram: "Dram | None" = None,
 ) -> Timing:
     """Forecasts a program of a machine.
 

@@ -7,8 +7,9 @@ golden files. Without ``--head``, ``--layers`` decoder blocks forward and backwa
 embeddings and a random gradient; with it, the last norm, all 49,152 logits, the loss, and AdamW's update too.
 ``--from-layer K`` has adapters of rank 8 on all linears from layer K on instead, and with ``--kept`` what enters it is
 in memory already. ``--forecast`` only plans and forecasts. Memory answers a read in ``--latency`` cycles, and its
-port keeps at most ``--port-reads`` of them in flight. *Busy*: share of all cycles in which an operand of a product that
-the step wants enters the array; what is spent on turning tiles is not among them.
+port keeps at most ``--port-reads`` of them in flight; ``--dram BOARD`` is the DRAM behind it. *Busy*: share of all
+cycles in which an operand of a product that the step wants enters the array; what is spent on turning tiles is not
+among them.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.machine import MachineRunner
+from gradloom.sim.run.memory import dram_of
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.products import Product
@@ -91,6 +93,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
+    parser.add_argument("--dram", metavar="BOARD", help="the DRAM of this board behind the port")
     parser.add_argument("--preset", default=PRESET)
     parser.add_argument("--from-layer", type=int, help="the lowest layer with adapters")
     for flag in ("head", "kept", "forecast", "json"):
@@ -117,13 +120,14 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
 
     tell("reading the model")
     config = PRESETS[asked.preset].config
+    dram = dram_of(asked.dram, config)
     training = prepared(asked.tokens, asked.layers, asked.head, asked.from_layer, asked.kept)
     tell("step in floating point, for the exponents")
     frac = training.fracs(largest(training.exact()), headroom=1)
     layout = Layout()
     place_frozen(training, layout)
     tell("forecast")
-    told = forecast(lower(training.operations, frac, layout, config).instructions, config=config, **memory)
+    told = forecast(lower(training.operations, frac, layout, config).instructions, config=config, dram=dram, **memory)
     wanted = wanted_cycles(training, config)
     said = {
         "tokens": asked.tokens,
@@ -140,7 +144,7 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
         simulated = MachineRunner.simulated(
             config,
             memory_bytes=memory_needed(training, frac, config),
-            timing=memory,
+            timing=memory | {"dram": dram.word if dram else 0},
             progress=progress,
             expected=told.total,
         )

@@ -1,7 +1,7 @@
 """Cycles of a LoRA step of the shipped UNet, by the forecast.
 
 ``python docs/examples/programs/diffusion_step.py [--batch 8] [--through-memory] [--latency N] [--port-reads N]
-[--ports N] [--json]``
+[--ports N] [--dram BOARD] [--json]``
 
 The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
 in which rows of products enter the array; *multiplications*: those of all products, over the array's in all cycles. An
@@ -20,6 +20,7 @@ from gradloom.models.digits_unet import shipped_unet
 from gradloom.preset import PRESETS
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.sim.run.memory import dram_of
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.product import rows_of
 from gradloom.systems.diffusion.program.step import lowered
@@ -36,7 +37,7 @@ def array_cycles(each: Instruction) -> int:
     return rows_of({"tiles": 0} | each.operands, CONFIG)
 
 
-def measured(batch: int, forwards: bool = True, ports: int = 1, **memory: int) -> dict[str, Any]:
+def measured(batch: int, forwards: bool = True, ports: int = 1, **memory: Any) -> dict[str, Any]:
     """The figures of a step of ``batch`` images, with ``ports`` AXI managers.
 
     ``memory``: see :func:`~gradloom.sim.time.forecast.forecast`.
@@ -85,10 +86,11 @@ def main() -> None:
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=0, help="reads that a port keeps; 0: all")
     parser.add_argument("--ports", type=int, default=1, help="ports on the memory, 1, 2 or 4")
+    parser.add_argument("--dram", metavar="BOARD", help="the DRAM of this board behind the ports")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    memory = {"read_latency": asked.latency, "port_reads": asked.port_reads}
     try:
+        memory = {"read_latency": asked.latency, "port_reads": asked.port_reads, "dram": dram_of(asked.dram, CONFIG)}
         found = measured(asked.batch, not asked.through_memory, asked.ports, **memory)
     except ValueError as error:
         parser.error(str(error))

@@ -1,9 +1,10 @@
 """Forecasts the preset's workload, cycles by phase.
 
 ``python docs/examples/programs/forecast.py [--latency N] [--outstanding N] [--port-reads N | --board BOARD] [--ports N]
-[--json]``: 1,024 images, 10 epochs, batches of 20.
+[--dram BOARD] [--json]``: 1,024 images, 10 epochs, batches of 20.
 The forecast follows commands through queues, tokens and engines; nothing is simulated. Memory answers a read in
-``--latency`` cycles and never stalls. Cycles do not depend on values, so images and adapters are zeros.
+``--latency`` cycles and never stalls, but for the refreshes, pages and data bus of the DRAM of ``--dram``. Cycles do
+not depend on values, so images and adapters are zeros.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import numpy as np
 from gradloom.boards import find
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.sim.run.memory import dram_of
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
@@ -27,6 +29,7 @@ def main() -> None:
     limit.add_argument("--port-reads", type=int, help="reads that a port keeps in flight (default: all)")
     limit.add_argument("--board", help="the port of this board, gradloom list boards lists them")
     parser.add_argument("--ports", type=int, default=1, help="ports on the memory, 1, 2 or 4 (default: 1)")
+    parser.add_argument("--dram", metavar="BOARD", help="the DRAM of this board behind the ports")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     for name, value in ("latency", asked.latency), ("port-reads", asked.port_reads):
@@ -35,6 +38,7 @@ def main() -> None:
     try:
         port_reads = find(asked.board).port_reads if asked.board else asked.port_reads or 0
         config = ImageConfig(outstanding=asked.outstanding, ports=asked.ports)
+        dram = dram_of(asked.dram, config)
     except ValueError as error:
         parser.error(str(error))
     network = load_pretrained()
@@ -43,7 +47,7 @@ def main() -> None:
     a = [np.zeros((4, n), np.int64) for n in network.taps]
     b = [np.zeros((network.classes, 4), np.int64) for _ in network.taps]
     plan = plan_finetune(lowered, Settings(samples=1024), images, labels, a, b)
-    result = forecast(plan, read_latency=asked.latency, port_reads=port_reads)
+    result = forecast(plan, read_latency=asked.latency, port_reads=port_reads, dram=dram)
     if asked.json:
         print(
             json.dumps(

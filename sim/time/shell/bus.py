@@ -10,13 +10,15 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, Engines
 
-from .dram import Dram, DramTime
 from .sequencer import SequencedMachine
+
+if TYPE_CHECKING:
+    from .dram import Dram
 
 __all__ = ["Bus", "ReadingMachine", "Sink", "TransferTime"]
 
@@ -310,14 +312,14 @@ class ReadingMachine(SequencedMachine):
         program_offset: int,
         read_latency: int,
         port_reads: int,
-        dram: Dram | None,
+        dram: "Dram | None",
     ) -> None:
         super().__init__(commands, table, shell, program_offset)
         self.ports: int = shell["ports"]
         self.outstanding = shell["outstanding"] * self.ports
         self.read_latency = read_latency
         self.port_reads = port_reads
-        self.dram = DramTime(dram, self.beat_bytes) if dram is not None else None
+        self.dram = dram.timed(self.beat_bytes) if dram is not None else None
         self.bus = self.make_bus()
         self.engines |= {LOAD: self.bus}
         self.sinks: dict[int, Sink] = {}

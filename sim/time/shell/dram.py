@@ -58,6 +58,10 @@ class Dram:
             word = word << bits | value
         return word
 
+    def timed(self, beat_bytes: int) -> "DramTime":
+        """A new one, behind a machine whose beats have so many bytes."""
+        return DramTime(self, beat_bytes)
+
     @classmethod
     def of(cls, word: int) -> "Dram | None":
         """That of a :attr:`word`; none of 0."""
@@ -71,7 +75,7 @@ class Dram:
 class DramTime:
     """What the bursts until now have made of the memory.
 
-    ``beat_bytes``: of a beat of a port.
+    ``beat_bytes``: of a beat of the machine, in which addresses count.
     """
 
     def __init__(self, dram: Dram, beat_bytes: int) -> None:

@@ -16,9 +16,9 @@ from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import STORE, Engines
 
 from .bus import Bus, ReadingMachine
-from .dram import Dram
 
 if TYPE_CHECKING:
+    from .dram import Dram
     from .ports import WritePort
 
 __all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "TimedMachine", "Waking"]
@@ -275,7 +275,7 @@ class ShellMachine(ReadingMachine):
         read_latency: int,
         write_latency: int,
         port_reads: int = 0,
-        dram: Dram | None = None,
+        dram: "Dram | None" = None,
     ) -> None:
         for name, value, least in (
             ("read_latency", read_latency, 1),
@@ -320,7 +320,7 @@ class TimedMachine(ShellMachine):
         read_latency: int,
         write_latency: int,
         port_reads: int = 0,
-        dram: Dram | None = None,
+        dram: "Dram | None" = None,
     ) -> None:
         super().__init__(commands, table, config.shell, program_offset, read_latency, write_latency, port_reads, dram)
         self.config = config

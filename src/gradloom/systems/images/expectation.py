@@ -6,6 +6,7 @@ take.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ __all__ = ["ON_CHIP", "SAMPLES", "expectation", "plan"]
 SAMPLES = LENET5.samples
 
 #: Cycles of the memory in block RAM, as :func:`forecast` counts them.
-ON_CHIP = {"read_latency": 5, "write_latency": 1}
+ON_CHIP: dict[str, Any] = {"read_latency": 5, "write_latency": 1}
 
 
 def expectation(
