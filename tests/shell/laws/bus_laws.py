@@ -97,6 +97,19 @@ async def bursts_in_flight_are_as_many_as_allowed(dut):
 
 
 @cocotb.test()
+async def ports_bring_and_take_a_beat_a_cycle(dut):
+    """At least 30 of 32, with a latency of each burst that is drawn up to 200 cycles."""
+    host = await Host(dut, model=True).begin(latency=1, spread=199)
+    for move, first in ((load, 0), (store, 0x4000)):
+        spent = []
+        for beats in (500, 3500):
+            assert await host.run(move(first, beats, 0), end()) is Error.NONE
+            spent.append(await host.get64("CYCLES"))
+        share = 3000 / (spent[1] - spent[0])
+        assert share >= 30 / 32, (move, share)
+
+
+@cocotb.test()
 async def a_reset_amid_bursts_leaves_nothing_behind(dut):
     """The bus is reset too, as AXI asks: what was outstanding never comes, half a burst of data is forgotten."""
     host = await Host(dut, model=True).begin(stall=60, latency=30)
