@@ -17,8 +17,6 @@ __all__ = ["next_clock", "slow_down"]
 #: Multiples of the board's clock: 500 to 700 MHz, around the 600 that the loop filter is made for.
 _MULTIPLES = range(20, 29)
 _MOST = 128
-#: A routing aims at a clock so much above the one that was reached.
-_STEP = 1.03
 
 
 def _clocks(asked: int) -> dict[Fraction, tuple[int, int]]:
@@ -34,12 +32,12 @@ def _clocks(asked: int) -> dict[Fraction, tuple[int, int]]:
     return {mhz: each for mhz, each in found.items() if mhz <= asked}
 
 
-def next_clock(*, asked: int, reached: float) -> float:
-    """The slowest clock of the PLL 3 % or more above ``reached`` MHz.
+def next_clock(*, asked: int, reached: float, step: float) -> float:
+    """The slowest clock of the PLL at least ``step`` above ``reached`` MHz: 0.03 is 3 %.
 
     It is at most ``asked``; in MHz, rounded up to 10 kHz.
     """
-    aim = min((mhz for mhz in _clocks(asked) if mhz >= _STEP * reached), default=Fraction(asked))
+    aim = min((mhz for mhz in _clocks(asked) if mhz >= (1 + step) * reached), default=Fraction(asked))
     return math.ceil(100 * aim) / 100
 
 

