@@ -6,6 +6,7 @@ clock and is divided by a whole number; both numbers are chosen. The UART's bits
 
 import math
 import re
+from collections.abc import Collection
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,6 +18,8 @@ __all__ = ["next_clock", "slow_down"]
 #: Multiples of the board's clock: 500 to 700 MHz, around the 600 that the loop filter is made for.
 _MULTIPLES = range(20, 29)
 _MOST = 128
+#: A routing aims at a clock so much above the one that was reached.
+_STEP = 1.03
 
 
 def _clocks(asked: int) -> dict[Fraction, tuple[int, int]]:
@@ -32,13 +35,18 @@ def _clocks(asked: int) -> dict[Fraction, tuple[int, int]]:
     return {mhz: each for mhz, each in found.items() if mhz <= asked}
 
 
-def next_clock(*, asked: int, reached: float, step: float) -> float:
-    """The slowest clock of the PLL at least ``step`` above ``reached`` MHz: 0.03 is 3 %.
+def next_clock(*, asked: int, reached: float, tried: Collection[float]) -> float | None:
+    """The clock that a routing aims at, of the PLL's, in MHz, rounded up to 10 kHz.
 
-    It is at most ``asked``; in MHz, rounded up to 10 kHz.
+    Without one of ``tried`` above ``reached`` it is the slowest one 3 % or more above ``reached``, at most ``asked``.
+    Else it is the middle one between the two, or None where there is none.
     """
-    aim = min((mhz for mhz in _clocks(asked) if mhz >= (1 + step) * reached), default=Fraction(asked))
-    return math.ceil(100 * aim) / 100
+    faster = sorted(aim for mhz in _clocks(asked) if (aim := math.ceil(100 * mhz) / 100) > reached)
+    missed = min((aim for aim in tried if aim > reached), default=None)
+    if missed is None:
+        return next((aim for aim in faster if aim >= _STEP * reached), faster[-1])
+    between = [aim for aim in faster if aim < missed]
+    return between[len(between) // 2] if between else None
 
 
 def slow_down(config: Path, *, asked: int, reached: float) -> dict[str, float]:

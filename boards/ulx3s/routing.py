@@ -25,7 +25,7 @@ SETTINGS = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currC
 #: Most iterations of the router. All netlists that were routed to the end took fewer.
 ITERATIONS = 400
 #: The same of a later routing. Those that reached their clock took up to 130.
-AGAIN = 250
+AGAIN = 160
 
 _TABLE, _MULTIPLIER = "TRELLIS_COMB", "MULT18X18D"
 _OPTIONS = ("target_freq", "auto_freq", "placer", "place", "router", "router/tmg_ripup", "route")

