@@ -26,6 +26,9 @@ SETTINGS = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currC
 ITERATIONS = 400
 #: The same of a later routing. Those that reached their clock took up to 130.
 AGAIN = 160
+#: It is stopped where more than so many wires are contended, and their number has not fallen for so many iterations. Of
+#: those that reached their clock none took half of that.
+_MANY, _STUCK = 50, 40
 
 _TABLE, _MULTIPLIER = "TRELLIS_COMB", "MULT18X18D"
 _OPTIONS = ("target_freq", "auto_freq", "placer", "place", "router", "router/tmg_ripup", "route")
@@ -100,12 +103,16 @@ def _exchanged(mode: str, wire: str, pin: str) -> bool:
 
 
 def check_progress(log: Path, most: int = ITERATIONS) -> None:
-    """:class:`FlowError` where the router has made ``most`` iterations.
+    """:class:`FlowError` where the router has made ``most`` iterations, or gets no further.
 
     ``log`` is the router's, which may still be written, or not be there yet.
     """
     found = _LINE.findall(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else []
-    if found and int(found[-1][0]) >= most:
-        count, twice, late = found[-1]
+    if not found:
+        return
+    count, twice, late = found[-1]
+    wires = [int(each[1]) for each in found]
+    stuck = wires[-1] > _MANY and min(wires[-_STUCK:]) > min(wires)
+    if int(count) >= most or stuck:
         ends = f", and {late} ends of paths are late" if late else ""
         raise FlowError(f"routing has not ended after {count} iterations: {twice} wires are used twice{ends}")

@@ -93,6 +93,18 @@ def test_the_router_is_stopped_where_it_does_not_end(tmp_path):
         check_progress(log, 12)
 
 
+@pytest.mark.parametrize("least, now, since, ends", [(60, 90, 40, True), (60, 90, 39, False), (9, 50, 60, False)])
+def test_the_router_is_stopped_where_it_gets_no_further(tmp_path, least, now, since, ends):
+    log = tmp_path / "timed.log"
+    wires = [900, 800, least, *[now] * since]
+    log.write_text("".join(f"Info:     iter={n} wires=400 overused={each} overuse=9\n" for n, each in enumerate(wires)))
+    if not ends:
+        check_progress(log)
+        return
+    with pytest.raises(FlowError, match="not ended after 42 iterations: 90 wires are used twice$"):
+        check_progress(log)
+
+
 def test_a_program_that_is_watched_is_stopped(tmp_path, monkeypatch):
     """It would run for a minute. What is wrong, and what to do, are one message."""
     (tmp_path / "slow_tools.py").write_text("import time\ndef run_slow(args):\n    time.sleep(float(args[0]))\n")
