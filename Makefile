@@ -95,7 +95,7 @@ $(PROOFS_READY): $(READY)
 
 # Seeded; a run that was interrupted is continued.
 mutants: $(FIRMWARE_READY)
-	$(BIN)/python -m tests.mutants.run $(ROOMS) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) -o build/mutants.json
+	$(BIN)/python -m tests.mutants.run $(ROOMS) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) -o build/mutants.jsonl
 
 cluster: $(CLUSTER_READY)
 

@@ -30,13 +30,16 @@ def test_rounding_and_saturation_are_the_librarys(fmt, rounding):
     wide = Fixed(width=40, frac=20)
     drop = wide.frac - fmt.frac
     ends = [(edge << drop) + (1 << drop) // 2 + step for edge in (fmt.lo - 1, fmt.hi) for step in (-1, 0, 1)]
+    ends += [fmt.lo << drop, fmt.hi << drop]
     ties = [(n << drop) + (1 << drop) // 2 for n in range(-8, 8)]
     drawn = np.random.default_rng(7).integers(2 * fmt.lo << drop, 2 * fmt.hi << drop, 2000)
     given = np.clip([*drawn, *drawn >> 4, *ends, *ties], wide.lo, wide.hi)
     expected = cast(theirs(given, wide), fmt, rounding)
     found, saturated = fmt.requantize(given, wide.frac, rounding)
     np.testing.assert_array_equal(found, expected)
-    assert saturated and len(np.unique(found)) > 20
+    # A format of enough bits says what no end limits.
+    free = cast(theirs(given, wide), Fixed(width=44, frac=fmt.frac), rounding)
+    assert saturated == ((free < fmt.lo) | (free > fmt.hi)).sum() > 0 and len(np.unique(found)) > 20
 
 
 def test_a_dense_layer_is_the_librarys():

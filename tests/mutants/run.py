@@ -1,24 +1,28 @@
 """Finds out which single changes of the sources no test notices.
 
-    python -m tests.mutants.run rtl/shell --count 20 -o build/mutants.json
+    python -m tests.mutants.run rtl/shell --count 20 -o build/mutants.jsonl
 
 draws changes over the files of rooms and runs, for each, the tests of its own room in a copy of the tree: first those
-of the file's name. A failure, or a run that takes longer than its limit, has found the change. Runs that are named by
-the same output are continued. What lived is printed; exit code 3 if the share that was found is below ``--least``.
+that name the file, then the others. A failure, or a run that takes longer than its limit, has found the change. Each
+verdict is appended to the output, a line of JSON, and holds for later runs: what was found, as long as its source stays;
+what lived, as long as the tests stay, too. Changes that ``equivalent.toml`` lists are not run. What lived is printed;
+exit code 3 if the share that was found, of those that are not listed, is below ``--least``.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from .changes import Change, changes_of
 
@@ -26,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Sources that are changed, unless others are named.
 ROOMS = ("rtl", "sim", "firmware", "src/gradloom", "boards")
 _ENDINGS = (".py", ".c", ".v")
+#: Changes that no test can notice, and why.
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 #: Tests that compare sources with a sum of them: they would find any change.
 _LEFT_OUT = ("tests/firmware/soc/test_soc_image.py",)
 #: Seconds beyond three times what the unchanged tests take.
@@ -33,7 +39,7 @@ _MORE = 60
 
 
 def room_of(path: Path, root: Path = ROOT) -> list[str]:
-    """Tests of a source's room, those with the source's name first."""
+    """Tests of a source's room, those that name the source first, and the room last."""
     parts = [part for part in path.parent.parts if part not in ("src", "gradloom", "rtl")]
     room = root / "tests"
     for part in parts:
@@ -42,8 +48,63 @@ def room_of(path: Path, root: Path = ROOT) -> list[str]:
         room = room / part
     if room == root / "tests":
         raise ValueError(f"{path}: there is no folder of tests of its room")
-    named = sorted(room.rglob(f"test_{path.stem}*.py"))
+    own, word = sorted(room.rglob(f"test_{path.stem}*.py")), re.compile(rf"\b{path.stem}\b")
+    named = own + [each for each in sorted(room.rglob("test_*.py")) if each not in own and word.search(each.read_text())]
     return [each.relative_to(root).as_posix() for each in (*named, room)]
+
+
+def lines_of(change: Change, root: Path = ROOT) -> tuple[str, str]:
+    """The line of a change, and what it becomes."""
+    text = (root / change.path).read_text(encoding="utf-8")
+    now, then = (each.splitlines()[change.line - 1].strip() for each in (text, change.made(text)))
+    return now, then
+
+
+def equivalents() -> dict[tuple[str, str, str], str]:
+    """Why no test can notice a change, by its file, the line and what this becomes."""
+    listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("change", ())
+    return {(each["path"], each["line"], each["becomes"]): each["why"] for each in listed}
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for each in files:
+        digest.update(each.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Verdicts:
+    """Verdicts of earlier runs, and of this one, in a file of lines."""
+
+    def __init__(self, path: Path, root: Path = ROOT) -> None:
+        self._path, self._root = path, root
+        self._told: dict[tuple[str, str], dict[str, str]] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            each = json.loads(line)
+            self._told[each["change"], each["source"]] = each
+
+    def _key(self, change: Change) -> tuple[str, str]:
+        return str(change), _digest([self._root / change.path])
+
+    def _tests(self, change: Change) -> str:
+        room = self._root / room_of(change.path, self._root)[-1]
+        return _digest(sorted(each for each in room.rglob("*") if each.suffix in (".py", *_ENDINGS, ".cpp", ".sv")))
+
+    def told(self, change: Change) -> str | None:
+        """What holds of a change without a run."""
+        found = self._told.get(self._key(change))
+        if found is None or (found["found"] == "lived" and found["tests"] != self._tests(change)):
+            return None
+        return found["found"]
+
+    def tell(self, change: Change, found: str) -> None:
+        """Appends a verdict."""
+        name, source = self._key(change)
+        each = {"change": name, "source": source, "tests": self._tests(change), "found": found}
+        self._told[name, source] = each
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(each) + "\n")
 
 
 def drawn(rooms: Sequence[str], count: int, seed: int, root: Path = ROOT) -> list[Change]:
@@ -105,18 +166,19 @@ class Bench:
 
     def judge(self, change: Change) -> str:
         """What the tests of a change's room say of it."""
-        file, tests = self.folder / change.path, room_of(change.path, self.folder)
+        file, (*named, room) = self.folder / change.path, room_of(change.path, self.folder)
         own = file.read_text(encoding="utf-8")
-        limit = self.limit(tests[-1:])
-        try:
-            file.write_text(change.made(own), encoding="utf-8")
-            # Tests with the file's name, then all of the room.
-            for part in [tests[:-1], tests[-1:]] if tests[:-1] else [tests]:
-                if (found := self.tested(part, limit)) != "lived":
-                    return found
-            return "lived"
-        finally:
-            file.write_text(own, encoding="utf-8")
+        # Tests with the file's name, then the others of the room.
+        for part in filter(None, (named, [room, *(f"--ignore={each}" for each in named)])):
+            limit = self.limit(part)
+            try:
+                file.write_text(change.made(own), encoding="utf-8")
+                found = self.tested(part, limit)
+            finally:
+                file.write_text(own, encoding="utf-8")
+            if found != "lived":
+                return found
+        return "lived"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,22 +188,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=20, help="Changes.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--least", type=float, default=0.95, help="Share that must be found.")
-    parser.add_argument("-o", "--output", type=Path, default=Path("build/mutants.json"))
+    parser.add_argument("-o", "--output", type=Path, default=Path("build/mutants.jsonl"))
     asked = parser.parse_args(arguments)
     made = drawn(asked.rooms, asked.count, asked.seed)
-    told: dict[str, Any] = json.loads(asked.output.read_text()) if asked.output.is_file() else {}
-    asked.output.parent.mkdir(parents=True, exist_ok=True)
+    lived, counted, known = list[str](), 0, equivalents()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         bench = Bench(Path(folder))
+        verdicts = Verdicts(asked.output, bench.folder)
         for number, change in enumerate(made, start=1):
-            name = str(change)
-            if name not in told:
-                told[name] = bench.judge(change)
-                asked.output.write_text(json.dumps(told, indent=1) + "\n")
-            print(f"{number} of {len(made)}: {told[name]}: {name}", flush=True)
-    lived = [str(each) for each in made if told[str(each)] == "lived"]
-    share = 1 - len(lived) / max(1, len(made))
-    print(f"{len(made) - len(lived)} of {len(made)} changes were found, {share:.1%}")
+            why = known.get((change.path.as_posix(), *lines_of(change, bench.folder)))
+            found = f"equivalent ({why})" if why else verdicts.told(change)
+            if found is None:
+                found = bench.judge(change)
+                verdicts.tell(change, found)
+            counted += not why
+            if found == "lived":
+                lived.append(str(change))
+            print(f"{number} of {len(made)}: {found}: {change}", flush=True)
+    share = 1 - len(lived) / max(1, counted)
+    print(f"{counted - len(lived)} of {counted} changes were found, {share:.1%}")
     for name in lived:
         print(f"lived: {name}")
     return 0 if share >= asked.least else 3
