@@ -1,6 +1,7 @@
 """Layouts of commands and words, and of a linear layer's tensors in memory, by numbers of their own."""
 
 import importlib
+import math
 import pkgutil
 import struct
 
@@ -87,3 +88,27 @@ def test_a_record_follows_each_group_of_blocks(blocks, wide, edge, groups, size)
 def test_odd_counts_of_blocks_are_refused(blocks):
     with pytest.raises(ValueError, match=f"blocks={blocks}: must be even, and at least 2"):
         PackedShape(blocks=blocks, wide=False)
+
+
+@pytest.mark.parametrize(
+    "module, name, least, most, step",
+    [
+        ("images", "ACTIVATION", -128, 128, 2**-16),
+        ("images", "PARAMETER", -8, 8, 2**-12),
+        ("images", "DECODED", -128, 128, 2**-10),
+        ("images", "SCALE", 0, 256, 2**-8),
+        ("images", "LEVEL", -2, 2, 2**-7),
+        ("images", "VELOCITY", -8, 8, 2**-23),
+        ("images", "PROBABILITY", -2, 2, 2**-16),
+        ("weights.linear", "ACTIVATION", -(2**23), 2**23, 1),
+        ("weights.linear", "WEIGHT", -(2**17), 2**17, 1),
+        ("weights.linear", "MASTER", -(2**31), 2**31, 1),
+        ("weights.linear", "LEVEL", -2, 2, 2**-16),
+        ("weights.linear", "SCALE", -(2**17), 2**17, 2**-6),
+        ("vector", "TERM", -(2**24), 2**24, 1),
+    ],
+)
+def test_a_format_reaches_from_its_least_to_its_largest_value(module, name, least, most, step):
+    found = getattr(importlib.import_module(f"gradloom.rtl.formats.{module}"), name)
+    assert (found.lo * found.step, (found.hi + 1) * found.step, found.step) == (least, most, step)
+    assert found.shape.width == round(math.log2((most - least) / step)) and found.shape.signed == (least < 0)

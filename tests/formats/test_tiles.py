@@ -8,6 +8,8 @@ import pytest
 
 from gradloom.rtl.formats.tiles.aligned import DROP, FRACTION, TILES, WIDTH
 from gradloom.rtl.formats.tiles.codes import LEAST, MOST, NARROW, REST, WIDE, ZERO, TileCoded, coded, stored
+from gradloom.rtl.formats.tiles.element import EXPONENT_LIMIT, ElementOperands
+from gradloom.rtl.formats.tiles.functions import BASE, FACTOR_FRAC, SLOPE, Chords
 from gradloom.rtl.formats.tiles.pixels import Pixels, taps
 from gradloom.rtl.formats.tiles.records import TileRecord
 
@@ -194,3 +196,24 @@ def test_records_that_are_no_tiles_are_refused(given):
     (field,) = given
     with pytest.raises(ValueError, match=f"{field}={given[field]}: "):
         TileRecord(**{"rows": 1, "features": 1} | given)
+
+
+def test_a_constants_exponent_has_a_range_that_its_operand_holds():
+    width = ElementOperands.members["exponent"].width
+    assert -(1 << width - 1) < -EXPONENT_LIMIT and EXPONENT_LIMIT == 512
+
+
+def test_a_table_holds_values_and_rises_below_the_ends_of_its_words():
+    unit = 2.0**-FACTOR_FRAC
+    for bits, function in (
+        (BASE.width, lambda most: lambda x: np.full_like(x, most)),
+        # A rise of the first piece alone, of 512.
+        (SLOPE.width, lambda most: lambda x: np.minimum(x * 512, 1) * most),
+    ):
+        most = (1 << bits - 1) * unit
+        for sign in (1, -1):
+            base, slope = Chords(function(sign * (most - unit)), 0).table
+            assert max(np.abs(base).max(), np.abs(slope).max()) == (1 << bits - 1) - 1
+            with pytest.raises(ValueError, match="exponent=0: a (value|rise of a piece) is 1 times as large as a table's"):
+                Chords(function(sign * most), 0).table
+            assert np.abs(Chords(function(sign * most), 0, 1).table).max() == 1 << bits - 2
