@@ -10,6 +10,7 @@ import pytest
 from amaranth.lib import data
 
 import gradloom.rtl.formats
+from gradloom.rtl.formats import adamw
 from gradloom.rtl.formats.weights.packed import PackedShape
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 
@@ -112,3 +113,12 @@ def test_a_format_reaches_from_its_least_to_its_largest_value(module, name, leas
     found = getattr(importlib.import_module(f"gradloom.rtl.formats.{module}"), name)
     assert (found.lo * found.step, (found.hi + 1) * found.step, found.step) == (least, most, step)
     assert found.shape.width == round(math.log2((most - least) / step)) and found.shape.signed == (least < 0)
+
+
+def test_a_moment_is_a_float32():
+    """Its mantissa counts from the last of its 23 bits."""
+    values = np.random.default_rng(6).normal(size=100).astype(np.float32) * np.float32(2.0) ** np.arange(-100, 100, 2)
+    for value, bits in zip(values.astype(np.float64), values.astype(np.float32).view(np.uint32).tolist()):
+        exponent, fraction = bits >> adamw.FRACTION & (1 << adamw.EXPONENTS) - 1, bits & (1 << adamw.FRACTION) - 1
+        assert ((1 << adamw.FRACTION) + fraction) * 2.0 ** (exponent - adamw.BIAS) == abs(value)
+    assert adamw.LARGEST == int(np.finfo(np.float32).max.view(np.uint32))
