@@ -33,8 +33,8 @@ def round_shift(x, shift, rounding=Rounding.NEAREST_EVEN, noise=None):
 def round_shift_hdl(x, shift, rounding=Rounding.NEAREST_EVEN, noise=None):
     """The expression that :func:`round_shift` models; one carry chain.
 
-    Returns a signed value with ``len(x) - shift + 1`` bits (nearest, stochastic): rounding up
-    the largest value needs the extra one.
+    Returns a signed value that fits ``len(x) - shift + 1`` bits (nearest, stochastic): rounding
+    up the largest value needs the extra one.
     """
     x = Value.cast(x)
     if shift <= 0:

@@ -11,6 +11,8 @@ from amaranth.lib import data
 
 import gradloom.rtl.formats
 from gradloom.rtl.formats import adamw
+from gradloom.rtl.formats.fixed import Fixed
+from gradloom.rtl.formats.weights.linear import half_up
 from gradloom.rtl.formats.weights.packed import PackedShape
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 
@@ -122,3 +124,24 @@ def test_a_moment_is_a_float32():
         exponent, fraction = bits >> adamw.FRACTION & (1 << adamw.EXPONENTS) - 1, bits & (1 << adamw.FRACTION) - 1
         assert ((1 << adamw.FRACTION) + fraction) * 2.0 ** (exponent - adamw.BIAS) == abs(value)
     assert adamw.LARGEST == int(np.finfo(np.float32).max.view(np.uint32))
+
+
+@pytest.mark.parametrize("width", [0, 1])
+def test_a_format_has_a_sign_and_a_bit(width):
+    assert (Fixed(width=2, frac=0).lo, Fixed(width=2, frac=0).hi) == (-2, 1)
+    with pytest.raises(ValueError, match=f"width={width}: a fixed-point format needs at least 2 bits"):
+        Fixed(width=width, frac=0)
+
+
+@pytest.mark.parametrize("bits, kept", [(8, "int8_t"), (9, "int16_t"), (32, "int32_t"), (33, "int64_t"), (64, "int64_t")])
+def test_the_smallest_c_type_holds_a_word(bits, kept):
+    assert Fixed(width=bits, frac=3).c_type == kept and Fixed(width=bits, frac=3, is_signed=False).c_type == "u" + kept
+    with pytest.raises(ValueError, match="width=65: "):
+        _ = Fixed(width=65, frac=3).c_type
+
+
+@pytest.mark.parametrize("shift", [1, 2, 7, 40])
+def test_halves_are_rounded_up(shift):
+    ends = [sign * ((n << shift) + (1 << shift - 1)) + off for n in (0, 1, 5) for sign in (1, -1) for off in (-1, 0, 1)]
+    x = np.array([*ends, *np.random.default_rng(shift).integers(-(1 << 45), 1 << 45, 200)])
+    assert half_up(x, shift).tolist() == [(2 * int(n) + (1 << shift)) // (2 << shift) for n in x]
