@@ -16,6 +16,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -150,8 +151,11 @@ class Bench:
             try:
                 code = process.wait(limit)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
+                os.killpg(process.pid, signal.SIGKILL)
                 return "hung"
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
         return "lived" if code in (0, 5) else "failed"
 
     def limit(self, tests: Sequence[str]) -> float:
@@ -191,6 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path("build/mutants.jsonl"))
     asked = parser.parse_args(arguments)
     made = drawn(asked.rooms, asked.count, asked.seed)
+    # Who stops this stops the tests, too, and leaves no copy behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     lived, counted, known = list[str](), 0, equivalents()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         bench = Bench(Path(folder))

@@ -136,6 +136,9 @@ def test_predicates_are_asked_of_an_empty_and_of_a_full_cache():
     # MARK sets bits, CLEAR takes them back.
     mark = step(CONTROL, opcode=ControlOpcode.MARK, slot=3, count=2)
     check(mark, step(ARRAY, wait=(1,), **dropped))
+    # More than is asked for may be marked, and less is not enough.
+    check(control(ControlOpcode.MARK, slot=2, count=6), step(ARRAY, wait=(1,), **dropped))
+    stuck(control(ControlOpcode.MARK, slot=4, count=6), step(ARRAY, wait=(1,), **dropped), says="token 1")
     stuck(mark, control(ControlOpcode.CLEAR), step(ARRAY, wait=(1,), **dropped), says="token 1")
 
 
