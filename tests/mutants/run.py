@@ -49,7 +49,9 @@ def room_of(path: Path, root: Path = ROOT) -> list[str]:
         room = room / part
     if room == root / "tests":
         raise ValueError(f"{path}: there is no folder of tests of its room")
-    own, word = sorted(room.rglob(f"test_{path.stem}*.py")), re.compile(rf"\b{path.stem}\b")
+    own = sorted(room.rglob(f"test_{path.stem}*.py"))
+    # Of C and Verilog a file's name: all tests speak of gradloom, and few of gradloom.c.
+    word = re.compile(rf"\b{path.stem}" + (r"\b" if path.suffix == ".py" else r"""(\.[cv]\b|["'])"""))
     named = own + [each for each in sorted(room.rglob("test_*.py")) if each not in own and word.search(each.read_text())]
     return [each.relative_to(root).as_posix() for each in (*named, room)]
 

@@ -69,5 +69,17 @@ def test_manual_and_ipxact_name_every_register():
         assert re.sub(r"(PHASE_CYCLES)\d+", r"\1", r.name) in names
 
 
+def test_the_manual_has_each_field_with_its_bits_and_what_it_is_after_a_reset():
+    parts = re.split(r"^## `(\w+)` \(0x(\w+)\)$", regmap.markdown().split("\n## Error codes")[0], flags=re.MULTILINE)[1:]
+    assert [*zip(parts[::3], parts[1::3])] == [(r.name, f"{r.address:03X}") for r in REGISTERS]
+    for register, text in zip(REGISTERS, parts[2::3], strict=True):
+        rows = re.findall(r"^\| (\d+)(?::(\d+))? \| `(\w+)` \| [^|]+ \| (\S+) \| ", text, flags=re.MULTILINE)
+        assert len(rows) == len(register.fields)
+        for field, (top, low, name, reset) in zip(register.fields, rows, strict=True):
+            assert name == field.name and (low == "") == (field.width == 1)
+            assert sum(1 << bit for bit in range(int(low or top), int(top) + 1)) == field.mask
+            assert reset == "–" or int(reset, 16) == field.reset
+
+
 def test_output_is_the_same_each_time(header):
     assert header == regmap.c_header() and regmap.ipxact() == regmap.ipxact()
