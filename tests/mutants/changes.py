@@ -160,8 +160,13 @@ def _of_python(path: Path, text: str) -> Iterator[Change]:
 
 
 def _reached(node: ast.AST) -> Iterator[ast.AST]:
-    """Nodes that do something when a program runs: no annotations, texts, messages, nor what a module exports."""
+    """Nodes that do something when a program runs: no annotations, texts, messages, nor what a module exports.
+
+    Nor whether a module is run as a program.
+    """
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
+        return
+    if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "__name__":
         return
     if isinstance(node, ast.Assign) and any(
         isinstance(each, ast.Name) and each.id == "__all__" for each in node.targets

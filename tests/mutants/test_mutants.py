@@ -5,7 +5,8 @@ import subprocess
 from pathlib import Path
 
 from .changes import changes_of
-from .run import Bench, drawn, room_of
+from . import run
+from .run import EQUIVALENT, ROOT, Bench, Verdicts, drawn, equivalents, lines_of, room_of
 
 PYTHON = '''"""1 + 1"""
 __all__ = ["f"]
@@ -17,6 +18,10 @@ def f(a: int = 3, *, é="é") -> "a == 1":
         raise ValueError(f"a={a + 1}: 4")
     with m.If(a[4:]):
         return Mux(a, Signal(8, init=a), True)
+
+
+if __name__ == "__main__":
+    f()
 '''
 C = """/* 1 + 1 */
 #define A 1
@@ -68,7 +73,7 @@ def test_changes_are_those_of_what_runs(tmp_path):
     ]
 
 
-def test_room_of_a_room_find_what_they_look_at(tmp_path):
+def test_room_of_a_room_find_what_they_look_at(tmp_path, monkeypatch):
     """Of two functions one is tested; a change that hangs is found, too."""
     root = tmp_path / "root"
     for name, text in {
@@ -87,7 +92,8 @@ def test_room_of_a_room_find_what_they_look_at(tmp_path):
     made = drawn(["rtl"], 99, 3, root)
     assert made == drawn(["rtl"], 99, 3, root) != drawn(["rtl"], 99, 4, root) and len(set(made)) == len(made) == 7
     bench = Bench(tmp_path / "copy", root)
-    bench.limit = lambda tests: 8.0
+    # Of one that hangs this is what it takes.
+    monkeypatch.setattr(run, "_MORE", 4)
     found = {str(each): bench.judge(each) for each in made}
     assert found == {
         "rtl/room/one.py:5 comparison: > -> >=": "failed",
@@ -99,3 +105,49 @@ def test_room_of_a_room_find_what_they_look_at(tmp_path):
         "rtl/room/two.py:2 constant: 6 -> 7": "lived",
     }
     assert (root / "rtl/room/one.py").read_text() == (bench.folder / "rtl/room/one.py").read_text()
+
+
+def test_verdicts_hold_as_long_as_what_they_are_of(tmp_path):
+    """What was found for as long as the source stays; what lived, as the tests stay, too."""
+    for name, text in {"rtl/room/two.py": "def g(a):\n    return a & 6\n", "tests/room/test_two.py": ""}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    one, two, three = changes_of(tmp_path, Path("rtl/room/two.py"))
+    written = tmp_path / "build" / "mutants.jsonl"
+    verdicts = Verdicts(written, tmp_path)
+    assert verdicts.told(one) is None
+    verdicts.tell(one, "failed")
+    verdicts.tell(two, "lived")
+    again = Verdicts(written, tmp_path)
+    assert (again.told(one), again.told(two), again.told(three)) == ("failed", "lived", None)
+    (tmp_path / "tests/room/test_two.py").write_text("def test_g(): pass\n")
+    assert (again.told(one), again.told(two)) == ("failed", None)
+    (tmp_path / "rtl/room/two.py").write_text("def g(a):\n    return a & 6  # or more\n")
+    assert again.told(one) is None
+    assert lines_of(one, tmp_path)[0] == "return a & 6  # or more"
+
+
+def test_tests_that_name_a_source_come_first(tmp_path):
+    for name, text in {
+        "firmware/soc_one.c": "",
+        "tests/firmware/test_b.py": '"soc_one"',
+        "tests/firmware/soc/test_c.py": "soc_one.c",
+        "tests/firmware/test_a.py": "soc_one_more",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert room_of(Path("firmware/soc_one.c"), tmp_path) == [
+        "tests/firmware/soc/test_c.py",
+        "tests/firmware/test_b.py",
+        "tests/firmware",
+    ]
+
+
+def test_equivalent_changes_are_changes_of_the_sources():
+    """A line that is no more, or a change that cannot be drawn, does not stay on the list."""
+    possible = {
+        (path, *lines_of(each))
+        for path in {path for path, _, _ in equivalents()}
+        for each in changes_of(ROOT, Path(path))
+    }
+    assert set(equivalents()) <= possible, EQUIVALENT

@@ -38,3 +38,9 @@ def program(tmp_path_factory):
 def test_words_and_records_come_back(program, words, runs, every):
     """A block has 32 records, and blocks of them that a copy has already are not written again."""
     subprocess.run([program, str(words), "100", str(every), *map(str, runs)], check=True)
+
+
+@pytest.mark.parametrize("words", [1, 128, 160])
+def test_what_is_damaged_or_of_another_does_not_come_back(program, words):
+    """Each block of each copy with a bit that flipped: the other copy comes back, in all its words."""
+    subprocess.run([program, "damaged", str(words)], check=True)
