@@ -89,7 +89,9 @@ def test_words_of_the_tables_are_those_of_the_machines():
     }
 
 
-@pytest.mark.parametrize("given", [{"function": "sine"}, {"index": 0}, {"index": 20}, {"index": 7, "frac_in": 7}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"function": "sine"}, {"index": 0}, {"index": 20}, {"index": 7, "frac_in": 7}], ids=str
+)
 def test_tables_that_cannot_be_are_refused(given):
     with pytest.raises(ValueError, match=f"{next(iter(given))}="):
         Interpolation(**{"function": "exp2"} | given)

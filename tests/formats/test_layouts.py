@@ -33,7 +33,9 @@ def test_fields_fill_what_holds_them(name, layout):
         spare = {"NormOperands": 4}.get(name, 0)
         assert layout.size == OPERANDS - spare
     else:
-        assert layout.size == (ARGUMENT if name in ("TargetWord", "TileArgument", "GradientArgument", "TapArgument") else BEAT)
+        assert layout.size == (
+            ARGUMENT if name in ("TargetWord", "TileArgument", "GradientArgument", "TapArgument") else BEAT
+        )
 
 
 @pytest.mark.parametrize("largest", [1.0, 0.75, 0.5, 3.0, 4.0, 1e-6, 1e6, 2.0**-100])
@@ -133,7 +135,9 @@ def test_a_format_has_a_sign_and_a_bit(width):
         Fixed(width=width, frac=0)
 
 
-@pytest.mark.parametrize("bits, kept", [(8, "int8_t"), (9, "int16_t"), (32, "int32_t"), (33, "int64_t"), (64, "int64_t")])
+@pytest.mark.parametrize(
+    "bits, kept", [(8, "int8_t"), (9, "int16_t"), (32, "int32_t"), (33, "int64_t"), (64, "int64_t")]
+)
 def test_the_smallest_c_type_holds_a_word(bits, kept):
     assert Fixed(width=bits, frac=3).c_type == kept and Fixed(width=bits, frac=3, is_signed=False).c_type == "u" + kept
     with pytest.raises(ValueError, match="width=65: "):

@@ -77,7 +77,10 @@ def test_addresses_of_a_product_go_on_as_its_scan_says():
         ({"source": (1025, 1)}, "source=1025x1: must be 1 to 1024"),
         ({"stride": (1, 5)}, "stride=1x5: must be 1 to 4"),
         ({"every": True}, "every=True: needs places that are divided"),
-        ({"source": (683, 4), "stride": (3, 1), "divide": True}, "source=(683, 4): times (3, 1) must be 2048 places at most"),
+        (
+            {"source": (683, 4), "stride": (3, 1), "divide": True},
+            "source=(683, 4): times (3, 1) must be 2048 places at most",
+        ),
     ],
 )
 def test_shapes_beyond_the_operands_are_refused(given, said):
@@ -173,7 +176,11 @@ def test_codes_that_no_quantiser_makes_are_refused():
 )
 def test_a_record_is_a_header_and_rows_of_whole_beats(rows, features, bits, row_beats):
     record = TileRecord(rows, features, bits)
-    assert (record.row_beats, record.beats, record.size) == (row_beats, 1 + rows * row_beats, 16 + 16 * rows * row_beats)
+    assert (record.row_beats, record.beats, record.size) == (
+        row_beats,
+        1 + rows * row_beats,
+        16 + 16 * rows * row_beats,
+    )
     most = (1 << bits - 1) - 1
     codes = np.random.default_rng(rows).integers(-most, most + 1, (rows, features))
     codes[0, 0] = -most
@@ -214,6 +221,8 @@ def test_a_table_holds_values_and_rises_below_the_ends_of_its_words():
         for sign in (1, -1):
             base, slope = Chords(function(sign * (most - unit)), 0).table
             assert max(np.abs(base).max(), np.abs(slope).max()) == (1 << bits - 1) - 1
-            with pytest.raises(ValueError, match="exponent=0: a (value|rise of a piece) is 1 times as large as a table's"):
+            with pytest.raises(
+                ValueError, match="exponent=0: a (value|rise of a piece) is 1 times as large as a table's"
+            ):
                 Chords(function(sign * most), 0).table
             assert np.abs(Chords(function(sign * most), 0, 1).table).max() == 1 << bits - 2

@@ -70,7 +70,9 @@ def test_manual_and_ipxact_name_every_register():
 
 
 def test_the_manual_has_each_field_with_its_bits_and_what_it_is_after_a_reset():
-    parts = re.split(r"^## `(\w+)` \(0x(\w+)\)$", regmap.markdown().split("\n## Error codes")[0], flags=re.MULTILINE)[1:]
+    parts = re.split(r"^## `(\w+)` \(0x(\w+)\)$", regmap.markdown().split("\n## Error codes")[0], flags=re.MULTILINE)[
+        1:
+    ]
     assert [*zip(parts[::3], parts[1::3])] == [(r.name, f"{r.address:03X}") for r in REGISTERS]
     for register, text in zip(REGISTERS, parts[2::3], strict=True):
         rows = re.findall(r"^\| (\d+)(?::(\d+))? \| `(\w+)` \| [^|]+ \| (\S+) \| ", text, flags=re.MULTILINE)
