@@ -224,5 +224,5 @@ def test_a_table_holds_values_and_rises_below_the_ends_of_its_words():
             with pytest.raises(
                 ValueError, match="exponent=0: a (value|rise of a piece) is 1 times as large as a table's"
             ):
-                Chords(function(sign * most), 0).table
+                _ = Chords(function(sign * most), 0).table
             assert np.abs(Chords(function(sign * most), 0, 1).table).max() == 1 << bits - 2

@@ -4,8 +4,8 @@
 
 draws changes over the files of rooms and runs, for each, the tests of its own room in a copy of the tree: first those
 that name the file, then the others. A failure, or a run that takes longer than its limit, has found the change. Each
-verdict is appended to the output, a line of JSON, and holds for later runs: what was found, as long as its source stays;
-what lived, as long as the tests stay, too. Changes that ``equivalent.toml`` lists are not run. What lived is printed;
+verdict is appended to the output, a line of JSON, and holds for later runs: what was found as long as its source stays,
+what lived as long as the tests stay, too. Changes that ``equivalent.toml`` lists are not run. What lived is printed;
 exit code 3 if the share that was found, of those that are not listed, is below ``--least``.
 """
 

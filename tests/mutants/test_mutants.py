@@ -4,8 +4,8 @@ import ast
 import subprocess
 from pathlib import Path
 
-from .changes import changes_of
 from . import run
+from .changes import changes_of
 from .run import EQUIVALENT, ROOT, Bench, Verdicts, drawn, equivalents, lines_of, room_of
 
 PYTHON = '''"""1 + 1"""
