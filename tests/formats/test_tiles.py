@@ -211,6 +211,7 @@ def test_a_constants_exponent_has_a_range_that_its_operand_holds():
 
 
 def test_a_table_holds_values_and_rises_below_the_ends_of_its_words():
+    assert BASE.frac == SLOPE.frac == FACTOR_FRAC
     unit = 2.0**-FACTOR_FRAC
     for bits, function in (
         (BASE.width, lambda most: lambda x: np.full_like(x, most)),

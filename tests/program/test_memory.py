@@ -1,7 +1,7 @@
 """The memory map: areas one after the other, their kinds, and common places by lifetimes."""
 
 from gradloom.program.assembler import Assembler
-from gradloom.program.memory import PAGE, AreaKind, MemoryMap
+from gradloom.program.memory import BLOCK, PAGE, AreaKind, MemoryMap, rounded
 from gradloom.rtl.shell.engines import LOAD, STORE
 
 
@@ -46,3 +46,9 @@ def test_lifetimes_give_areas_of_a_step_common_places():
     assert held.areas == {"w": (0, 64), "a": (128, 64), "b": (128, 64), "m": (64, 64)}
     assert held.shared == {"a", "b"} and (held.shared_bytes, held.end) == (64, 192)
     assert [each.operands["offset"] for each in made] == [0, 128, 128, 64, 0, 128, 128]
+
+
+def test_blocks_and_pages_begin_where_a_window_may():
+    """The machine refuses a base that is no multiple of 4096."""
+    assert BLOCK % 4096 == PAGE % 4096 == 0
+    assert [rounded(size) for size in (0, 1, 64, 65)] == [0, 64, 64, 128] and rounded(4097, BLOCK) == 8192
