@@ -13,11 +13,14 @@ class Interpolator(wiring.Component):
     Parameters
     ----------
     table : :class:`~gradloom.rtl.formats.interpolation.Interpolation`
+        Of a function that rises.
     """
 
     latency = 3
 
     def __init__(self, *, table):
+        if table.table[1].min() < 0:
+            raise ValueError(f"function={table.function!r}: must be one that rises, as exp2, log2, sqrt and inverse do")
         self.table = table
         super().__init__({"enable": In(1), "x": In(table.frac_in), "y": Out(table.frac_out + 1)})
 
@@ -61,7 +64,7 @@ class Interpolator(wiring.Component):
         """
         base, slope = self.table.table
         rest, low, high = self.table.rest, int(slope.max()).bit_length(), int(base.max()).bit_length()
-        if family != "ecp5" or slope.min() < 0 or max(low, rest) > 17:
+        if family != "ecp5" or max(low, rest) > 17:
             return None
         total = self.table.frac_out + rest + 1
         return (

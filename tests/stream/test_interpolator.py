@@ -38,3 +38,9 @@ def test_a_block_of_memory_is_for_one_family_alone():
     assert unit.primitive(family="ecp5", name="power").startswith("module power (")
     for family in ("xcup", "xc7", "ice40"):
         assert unit.primitive(family=family, name="power") is None
+
+
+@pytest.mark.parametrize("function", ["rsqrt", "silu_slope"])
+def test_a_function_that_falls_is_refused(function):
+    with pytest.raises(ValueError, match=f"function='{function}': must be one that rises"):
+        Interpolator(table=Interpolation(function=function))
