@@ -7,7 +7,6 @@ job has read it. Where nothing else reads the record, it does not go to memory.
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
@@ -54,24 +53,24 @@ class Placement:
         self.turns: Counter[str] = Counter()
         #: Those that read a record, the next one first.
         self.readers: dict[int, deque[_Reader]] = defaultdict(deque)
-        uses: dict[Port, dict[tuple[int, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+        uses: dict[Port, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        beats: dict[int, int] = {}
         for place, each in enumerate(sketches):
             engine = each.draft.engine
             for name, block in each.blocks:
                 reader = _Reader(place, self.turns[engine], (engine, name), block)
-                uses[reader.port][block.offsets].append(reader.turn)
-                for offset in block.offsets:
+                for offset, record in zip(block.offsets, block.records):
+                    uses[reader.port][offset].append(reader.turn)
                     self.readers[offset].append(reader)
+                    beats[offset] = record.beats
             self.turns[engine] += 1
         self.slots = {
-            (engine, name): Slots(f"{engine}.{name}", count, uses[engine, name])
+            (engine, name): Slots(f"{engine}.{name}", count, uses[engine, name], beats)
             for engine, names in ports.items()
             for name, count in names.items()
         }
         self.turns.clear()
         self.results: Counter[str] = Counter()
-        #: STOREs, as far as they are known, that fill a block of slots.
-        self.kept: dict[tuple[Port, tuple[int, ...]], list[StoreJob]] = {}
 
     def jobs(self, shown: Collection[int]) -> list[TileJob]:
         """All jobs; records ``shown`` go to memory in any case."""
@@ -92,26 +91,20 @@ class Placement:
         """The job, with slots."""
         engine = sketch.draft.engine
         own = {name: slots for (of, name), slots in self.slots.items() if of == engine}
-        for tries in count():
+        try:
+            job = self._built(sketch)
+        except Full:
+            # What is there lies between the blocks of this job.
+            for slots in own.values():
+                slots.clear()
             try:
                 job = self._built(sketch)
-                break
             except Full:
-                # Blocks that are held lie between those of this job.
-                dropped = {name: slots.drop() if tries else None for name, slots in own.items()}
-                for name, slots in own.items():
-                    slots.clear()
-                    if (last := dropped[name]) is not None:
-                        self._cancel((engine, name), last)
-                if tries and not any(dropped.values()):
-                    most = {name: slots.count for name, slots in own.items()}
-                    raise ValueError(
-                        f"a job of {engine} needs more tiles at once than its slots {most} have; take more slots, or a "
-                        "smaller batch"
-                    ) from None
-        for name, block in sketch.blocks:
-            if self.kept.pop(((engine, name), block.offsets), None) is not None:
-                del own[name].kept[block.offsets]
+                most = {name: slots.count for name, slots in own.items()}
+                raise ValueError(
+                    f"a job of {engine} needs more tiles at once than its slots {most} have; take more slots, or a "
+                    "smaller batch"
+                ) from None
         for name, slot in job.uses:
             own[name].read((slot,), self.turns[engine])
         self.results[engine] = (self.results[engine] + sketch.draft.results) % RESULTS
@@ -119,30 +112,26 @@ class Placement:
         return job
 
     def _built(self, sketch: Sketch) -> TileJob:
-        job = TileJob(sketch.draft.engine)
-        sketch.draft.build(job, self.results[job.engine], self._hold)
+        job, blocks = TileJob(sketch.draft.engine), dict[tuple[str, tuple[int, ...]], int]()
+
+        def hold(job: TileJob, name: str, block: Block) -> int:
+            """First slot of a block; what is not there is loaded."""
+            at = name, block.offsets
+            if at not in blocks:
+                blocks[at] = self._hold(job, name, block)
+            return blocks[at]
+
+        sketch.draft.build(job, self.results[job.engine], hold)
         return job
 
     def _hold(self, job: TileJob, name: str, block: Block) -> int:
-        """First slot of a block; what is not there is loaded."""
-        port = (job.engine, name)
-        slots = self.slots[port]
-        first = slots.find(block.offsets)
-        kept = self.kept.get((port, block.offsets))
-        there = {store.offset for store in kept or ()}
-        if first is None:
-            pinned = {slot for other, slot in job.uses if other == name}
-            first = slots.take(block.offsets, pinned, self.turns[job.engine])
-            there = set()
-        elif kept is None:
-            there = set(block.offsets)
-        used = {(name, first + n) for n in range(len(block.offsets))}
-        if not used <= job.uses:
-            for begin, number in _runs(block, there):
-                record, taken = block.records[begin], tuple(range(first + begin, first + begin + number))
-                arg = tile_argument(taken[0], record.rows, record.features)
-                job.loads.append(LoadJob(name, block.offsets[begin], record.size * number, arg, taken))
-        job.uses |= used
+        pinned = {slot for other, slot in job.uses if other == name}
+        first, missing = self.slots[job.engine, name].take(block.offsets, pinned, self.turns[job.engine])
+        for begin, number in _runs(block, missing):
+            record, taken = block.records[begin], tuple(range(first + begin, first + begin + number))
+            arg = tile_argument(taken[0], record.rows, record.features)
+            job.loads.append(LoadJob(name, block.offsets[begin], record.size * number, arg, taken))
+        job.uses |= {(name, first + n) for n in range(len(block.offsets))}
         return first
 
     def _next(self, place: int, store: StoreJob) -> int:
@@ -158,21 +147,11 @@ class Placement:
         if not readers or readers[0].port not in self.takers:
             return
         reader = readers[0]
-        engine, name = reader.port
-        block, slots = reader.block, self.slots[reader.port]
-        key = (reader.port, block.offsets)
-        if key not in self.kept:
-            if slots.find(block.offsets) is not None or not slots.keep(block.offsets, self.turns[engine], reader.turn):
-                return
-            self.kept[key] = []
-        number = block.offsets.index(store.offset)
-        record, slot = block.records[number], slots.held[block.offsets] + number
-        store.to, store.to_arg = reader.port, tile_argument(slot, record.rows, record.features)
-        self.kept[key].append(store)
-
-    def _cancel(self, port: Port, block: tuple[int, ...]) -> None:
-        for store in self.kept.pop((port, block)):
-            store.to = None
+        block, turn = reader.block, self.turns[reader.port[0]]
+        slot = self.slots[reader.port].forward(store, block.offsets, turn, reader.turn)
+        if slot is not None:
+            record = block.records[block.offsets.index(store.offset)]
+            store.to, store.to_arg = reader.port, tile_argument(slot, record.rows, record.features)
 
 
 def _takers(config: Any) -> set[Port]:
@@ -181,19 +160,16 @@ def _takers(config: Any) -> set[Port]:
     return {(each.engine, each.port.name) for each in loads if isinstance(each.port, LoadPort) and each.port.forwards}
 
 
-def _runs(block: Block, there: Collection[int]) -> list[tuple[int, int]]:
-    """Parts of a block that lie side by side in memory, records of one size; without ``there``."""
+def _runs(block: Block, missing: Sequence[int]) -> list[tuple[int, int]]:
+    """Parts of a block that lie side by side in memory, of records of one size that are ``missing``."""
     runs: list[tuple[int, int]] = []
     #: What a record would be that goes on with the last part.
-    further: tuple[int, TileRecord] | None = None
-    for n, each in enumerate(zip(block.offsets, block.records)):
-        offset, record = each
-        if offset in there:
-            further = None
-            continue
-        if each == further:
+    further: tuple[int, int, TileRecord] | None = None
+    for n in missing:
+        offset, record = block.offsets[n], block.records[n]
+        if (n, offset, record) == further:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:
             runs.append((n, 1))
-        further = (offset + record.size, record)
+        further = (n + 1, offset + record.size, record)
     return runs

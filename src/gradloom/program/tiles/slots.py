@@ -1,7 +1,11 @@
 """Which records lie in the slots of a load port."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from .jobs import StoreJob
 
 __all__ = ["Full", "Slots"]
 
@@ -15,110 +19,157 @@ class Full(Exception):
     """A job's blocks do not fit beside one another where others lie."""
 
 
+@dataclass
+class _Slot:
+    """A slot: its record, or the one that it is reserved for.
+
+    ``is_there``: it is filled. ``store``: the STORE that forwards the record, as long as no job has read it. ``last``:
+    the last job that read the slot.
+    """
+
+    record: int | None = None
+    is_there: bool = False
+    store: StoreJob | None = None
+    last: float = -math.inf
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Slots for a block: of those that get another record ``soonest`` is the next reader, and ``newest`` the last one.
+
+    ``cost``: beats that LOAD must bring for it, now and later.
+    """
+
+    first: int
+    cost: int
+    soonest: float
+    newest: float
+
+
 class Slots:
     """Slots of a port, as a program fills them.
 
-    Blocks are records in consecutive slots. A block that is there is used again. Room is made where the blocks that go
-    are read again last. Time is the number of the engine's job.
+    Blocks are records in consecutive slots. Records that lie there are used again, those of other blocks too. Room is
+    made where LOAD has least to bring, then where what goes is read again last. Time is the number of the engine's job.
 
     Parameters
     ----------
     name : str
     count : int
     uses : mapping
-        Jobs that read a block, in order.
+        Jobs that read a record, in order.
+    beats : mapping
+        Beats of a record.
     """
 
-    def __init__(self, name: str, count: int, uses: Mapping[Records, Sequence[int]]) -> None:
-        self.name, self.count, self.uses = name, count, uses
-        self.held: dict[Records, int] = {}
-        #: Blocks that forwards fill, and the job that reads each.
-        self.kept: dict[Records, int] = {}
-        self.last = [-math.inf] * count
+    def __init__(
+        self, name: str, count: int, uses: Mapping[int, Sequence[int]], beats: Mapping[int, int]
+    ) -> None:
+        self.name, self.count, self.uses, self.beats = name, count, uses, beats
+        self.slots = [_Slot() for _ in range(count)]
+
+    @property
+    def records(self) -> list[int | None]:
+        """What lies in each slot."""
+        return [each.record if each.is_there else None for each in self.slots]
 
     def clear(self) -> None:
-        """Forgets all blocks but those that forwards fill."""
-        self.held = {block: first for block, first in self.held.items() if block in self.kept}
-
-    def find(self, block: Records) -> int | None:
-        """First slot of a block that is there."""
-        return self.held.get(block)
+        """Forgets all records; what was to be forwarded is not."""
+        for slot in self.slots:
+            self._put(slot, None)
 
     def read(self, slots: Iterable[int], now: int) -> None:
         """Job ``now`` reads them."""
-        for slot in slots:
-            self.last[slot] = now
+        for number in slots:
+            self.slots[number].last, self.slots[number].store = now, None
 
-    def take(self, block: Records, pinned: Collection[int], now: int) -> int:
-        """First slot of room for a block of job ``now``.
+    def take(self, block: Records, pinned: Collection[int], now: int) -> tuple[int, list[int]]:
+        """First slot of a block for job ``now``, and which of its records LOAD must bring.
 
         Slots in ``pinned`` stay.
 
-        :class:`Full` where there is none.
+        :class:`Full` where there is no room.
         """
-        size = len(block)
-        if size > self.count:
+        if len(block) > self.count:
             raise ValueError(
-                f"{self.name}: a product needs {size} tiles at once, there are {self.count} slots; take more"
+                f"{self.name}: a product needs {len(block)} tiles at once, there are {self.count} slots; take more"
             )
         found = [
-            (newest < now - _RECENT, soonest, -newest, -first)
-            for first, soonest, newest in self._rooms(size, pinned, now)
+            (-each.cost, each.newest < now - _RECENT, each.soonest, -each.newest, -each.first)
+            for each in self._rooms(block, pinned, now)
         ]
         if not found:
             raise Full
-        first = -max(found)[-1]
-        self._put(block, first)
-        self.read(range(first, first + size), now)
-        return first
+        first, missing = -max(found)[-1], []
+        for number, record in enumerate(block):
+            slot = self.slots[first + number]
+            if slot.record != record:
+                self._put(slot, record)
+            if not slot.is_there:
+                missing.append(number)
+                slot.is_there = True
+        return first, missing
 
-    def keep(self, block: Records, now: int, reader: int) -> bool:
-        """Room for a block from now on, until job ``reader`` has read it.
+    def forward(self, store: StoreJob, block: Records, now: int, reader: int) -> int | None:
+        """The slot to which a STORE forwards its record, for job ``reader``, which reads it in a block.
 
-        There is none where a block would go that is read before, or where too little is left for other blocks.
+        None where a record would go that is read before, or where too little is left for other blocks.
         """
-        size = len(block)
-        if sum(map(len, self.kept)) + size > self.count - max(self.count // 4, 1):
-            return False
         found = [
-            (soonest, -newest, -first) for first, soonest, newest in self._rooms(size, (), now) if soonest > reader
+            (-each.cost, each.soonest, -each.newest, -each.first)
+            for each in self._rooms(block, (), now)
+            if each.soonest > reader
         ]
         if not found:
-            return False
-        self._put(block, -max(found)[-1])
-        self.kept[block] = reader
-        return True
-
-    def drop(self) -> Records | None:
-        """Gives up the block that forwards fill whose reader is last."""
-        if not self.kept:
             return None
-        block = max(self.kept, key=lambda each: self.kept[each])
-        del self.kept[block], self.held[block]
-        return block
+        first = -max(found)[-1]
+        mine = range(first, first + len(block))
+        others = [n for n, slot in enumerate(self.slots) if slot.store is not None and n not in mine]
+        while len(others) + len(block) > self.count - max(self.count // 4, 1):
+            last = max(others, key=lambda n: self._next(n, now))
+            if self._next(last, now) <= reader:
+                return None
+            self._put(self.slots[last], None)
+            others.remove(last)
+        for number, record in zip(mine, block):
+            if self.slots[number].record != record:
+                self._put(self.slots[number], record)
+        taken = first + block.index(store.offset)
+        self.slots[taken].is_there, self.slots[taken].store = True, store
+        return taken
 
-    def _rooms(self, size: int, pinned: Collection[int], now: int) -> Iterable[tuple[int, float, float]]:
-        """First slots of rooms for a block, when what goes is read next, and by which job it was read last."""
-        soon: list[float] = [math.inf] * self.count
-        stays = [False] * self.count
-        for slot in pinned:
-            stays[slot] = True
-        for block, first in self.held.items():
-            soonest, kept = self._next(block, now), block in self.kept
-            for slot in range(first, first + len(block)):
-                soon[slot] = min(soon[slot], soonest)
-                stays[slot] |= kept
-        for first in range(self.count - size + 1):
-            end = first + size
-            if True not in stays[first:end]:
-                yield first, min(soon[first:end]), max(self.last[first:end])
+    def _rooms(self, block: Records, pinned: Collection[int], now: int) -> Iterator[_Room]:
+        """Rooms for a block; slots ``pinned`` get no other record."""
+        soon = [self._next(number, now) for number in range(self.count)]
+        for first in range(self.count - len(block) + 1):
+            cost, soonest, newest = 0, math.inf, -math.inf
+            for number, record in enumerate(block, first):
+                slot = self.slots[number]
+                if slot.record == record and slot.is_there:
+                    continue
+                cost, newest = cost + self.beats[record], max(newest, slot.last)
+                if slot.record == record:
+                    continue
+                if number in pinned:
+                    break
+                soonest = min(soonest, soon[number])
+                if soon[number] < math.inf and slot.record is not None and slot.is_there:
+                    cost += self.beats[slot.record]
+            else:
+                yield _Room(first, cost, soonest, newest)
 
-    def _next(self, block: Records, now: int) -> float:
-        return next((number for number in self.uses.get(block, ()) if number >= now), math.inf)
+    def _next(self, number: int, now: int) -> float:
+        """The next job that reads what is in a slot."""
+        record = self.slots[number].record
+        if record is None:
+            return math.inf
+        uses = self.uses[record]
+        at = bisect_left(uses, now)
+        return uses[at] if at < len(uses) else math.inf
 
-    def _put(self, block: Records, first: int) -> None:
-        end = first + len(block)
-        for other, at in list(self.held.items()):
-            if at < end and first < at + len(other):
-                del self.held[other]
-        self.held[block] = first
+    @staticmethod
+    def _put(slot: _Slot, record: int | None) -> None:
+        """Another record; what was forwarded and not read is loaded when it is."""
+        if slot.store is not None:
+            slot.store.to = slot.store = None
+        slot.record, slot.is_there = record, False
