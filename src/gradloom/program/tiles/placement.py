@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.records import tile_argument
 from gradloom.rtl.shell.engines import LoadPort
 
 from .drafts import RESULTS, Block, Sketch
@@ -127,10 +127,11 @@ class Placement:
     def _hold(self, job: TileJob, name: str, block: Block) -> int:
         pinned = {slot for other, slot in job.uses if other == name}
         first, missing = self.slots[job.engine, name].take(block.offsets, pinned, self.turns[job.engine])
-        for begin, number in _runs(block, missing):
-            record, taken = block.records[begin], tuple(range(first + begin, first + begin + number))
-            arg = tile_argument(taken[0], record.rows, record.features)
-            job.loads.append(LoadJob(name, block.offsets[begin], record.size * number, arg, taken))
+        # One by one: each waits for its own slot alone.
+        for number in missing:
+            record, slot = block.records[number], first + number
+            arg = tile_argument(slot, record.rows, record.features)
+            job.loads.append(LoadJob(name, block.offsets[number], record.size, arg, (slot,)))
         job.uses |= {(name, first + n) for n in range(len(block.offsets))}
         return first
 
@@ -158,18 +159,3 @@ def _takers(config: Any) -> set[Port]:
     """Ports that take forwards."""
     loads = config.machine.engines.loads
     return {(each.engine, each.port.name) for each in loads if isinstance(each.port, LoadPort) and each.port.forwards}
-
-
-def _runs(block: Block, missing: Sequence[int]) -> list[tuple[int, int]]:
-    """Parts of a block that lie side by side in memory, of records of one size that are ``missing``."""
-    runs: list[tuple[int, int]] = []
-    #: What a record would be that goes on with the last part.
-    further: tuple[int, int, TileRecord] | None = None
-    for n in missing:
-        offset, record = block.offsets[n], block.records[n]
-        if (n, offset, record) == further:
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((n, 1))
-        further = (n + 1, offset + record.size, record)
-    return runs

@@ -115,17 +115,18 @@ class Slots:
 
         None where a record would go that is read before, or where too little is left for other blocks.
         """
+        most = self.count - max(self.count // 4, 1)
         found = [
             (-each.cost, each.soonest, -each.newest, -each.first)
             for each in self._rooms(block, (), now)
             if each.soonest > reader
         ]
-        if not found:
+        if not found or len(block) > most:
             return None
         first = -max(found)[-1]
         mine = range(first, first + len(block))
         others = [n for n, slot in enumerate(self.slots) if slot.store is not None and n not in mine]
-        while len(others) + len(block) > self.count - max(self.count // 4, 1):
+        while len(others) + len(block) > most:
             last = max(others, key=lambda n: self._next(n, now))
             if self._next(last, now) <= reader:
                 return None
