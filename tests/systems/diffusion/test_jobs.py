@@ -1,5 +1,6 @@
 """Tokens of the diffusion machine's programs are enough, and each is needed."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -176,48 +177,89 @@ def test_a_program_that_waits_for_nothing_is_found():
         ran(program, commands, None)
 
 
-def test_blocks_stay_until_their_slots_are_taken():
-    slots = Slots("x", 4, {})
-    assert slots.take((10, 11), (), 0) == 0 and slots.take((20,), (), 0) == 2
-    assert slots.find((10, 11)) == 0 and slots.find((11,)) is None
-    # Two slots in a row are free only at the start, where nobody needs what is there.
-    assert slots.take((30, 31), {2}, 0) == 0
-    assert slots.find((10, 11)) is None and slots.find((20,)) == 2
+def made_slots(count, uses, **beats):
+    """``uses``: jobs that read each record; a record has a beat unless ``beats`` says more."""
+    known = defaultdict(lambda: 1, {int(name[1:]): value for name, value in beats.items()})
+    return Slots("x", count, defaultdict(tuple, uses), known)
+
+
+def store(record):
+    return StoreJob("o", record, 16, to=("product", "x"))
+
+
+def test_records_stay_until_their_slots_are_taken():
+    slots = made_slots(4, {})
+    assert slots.take((10, 11), (), 0) == (0, [0, 1]) and slots.take((20,), {0, 1}, 0) == (2, [0])
+    # What another block brought is there.
+    assert slots.take((11, 20), (), 0) == (1, []) and slots.take((11,), (), 0) == (1, [])
+    # Nobody needs what is there; slot 2 stays for a block of the same job.
+    assert slots.take((30, 31), {2}, 0) == (0, [0, 1])
+    assert slots.records == [30, 31, 20, None]
     with pytest.raises(Full):
         slots.take((40, 41, 42), {1}, 0)
     with pytest.raises(ValueError, match="x: a product needs 5 tiles at once, there are 4 slots"):
         slots.take(tuple(range(5)), (), 0)
 
 
+def test_a_block_goes_on_where_another_lies():
+    slots = made_slots(8, {n: (n - 1, n, n + 1) for n in range(1, 6)})
+    assert slots.take((1, 2), (), 0) == (0, [0, 1])
+    assert slots.take((1, 2, 3), (), 1) == (0, [2])
+    assert slots.take((2, 3, 4), (), 2) == (1, [2])
+
+
+def test_room_is_made_where_load_has_least_to_bring():
+    slots = made_slots(2, {1: (9,), 2: (5,)}, _1=8)
+    slots.take((1, 2), (), 0)
+    # Record 1 is read again last, but is longer.
+    assert slots.take((3,), (), 1) == (1, [0])
+
+
 def test_what_is_read_last_goes_first_unless_it_was_read_just_now():
-    uses = {(1,): [9], (2,): [5], (3,): [7], (4,): [20]}
-    slots = Slots("x", 4, uses)
+    uses = {1: [9], 2: [5], 3: [7], 4: [20]}
+    slots = made_slots(4, uses)
     for number in (1, 2, 3, 4):
-        slots.read((slots.take((number,), (), 0),), 0)
-    assert slots.take((5,), (), 4) == 3 and slots.take((6,), (), 4) == 0
-    # Job 4 has read slot 1, whose record nobody else reads; LOAD would wait for it.
-    slots.read((0, 1, 3), 4)
-    del uses[2,]
-    assert slots.take((7,), (), 6) == 2
+        slots.read((slots.take((number,), (), 0)[0],), 0)
+    assert slots.take((5,), (), 4) == (3, [0])
+    # Nobody reads record 5.
+    assert slots.take((6,), (), 4) == (3, [0]) and slots.take((7,), {3}, 4) == (0, [0])
+    # Job 4 has read slots 0 and 3, whose records nobody else reads; LOAD would wait for it.
+    slots.read((0, 3), 4)
+    slots.uses[2] = ()
+    assert slots.take((8,), (), 6) == (1, [0])
 
 
-def test_slots_that_forwards_fill_stay_until_their_reader():
-    uses = {(1,): [9], (2,): [5], (3,): [6]}
-    slots = Slots("x", 4, uses)
-    first = slots.take((1,), (), 0)
-    assert slots.keep((2,), 0, 5) and slots.keep((3,), 0, 6) and slots.held[(1,)] == first
-    # A quarter of all slots is left for others.
-    assert slots.keep((4,), 0, 8) and not slots.keep((5,), 0, 8)
+def test_records_that_are_forwarded_stay_until_their_reader():
+    uses = {1: [9], 2: [5], 3: [6], 4: [8], 5: [8], 6: [4]}
+    slots = made_slots(4, uses)
+    slots.take((1,), (), 0)
+    stores = {record: store(record) for record in (2, 3, 4, 5, 6)}
+    for record, reader in ((2, 5), (3, 6), (4, 8)):
+        assert slots.forward(stores[record], (record,), 0, reader) == record - 1
+    # A quarter of all slots is left for others, and what is read sooner stays.
+    assert slots.forward(stores[5], (5,), 0, 8) is None and slots.records == [1, 2, 3, 4]
+    # The one that is read last is loaded instead.
+    assert slots.forward(stores[6], (6,), 0, 4) == 0 and stores[4].to is None
+    assert slots.records == [6, 2, 3, None] and all(stores[record].to for record in (2, 3, 6))
+    # What was read is no longer to be forwarded.
+    slots.read((1,), 5)
     slots.clear()
-    assert set(slots.held) == {(2,), (3,), (4,)} == set(slots.kept)
-    assert slots.take((6,), (), 1) == first
-    with pytest.raises(Full):
-        slots.take((7,), {first}, 1)
-    assert slots.drop() == (4,) and slots.drop() == (3,) and slots.drop() == (2,) and slots.drop() is None
+    assert slots.records == [None] * 4 and stores[2].to and stores[3].to is stores[6].to is None
+
+
+def test_a_block_that_is_forwarded_takes_all_its_slots():
+    slots = made_slots(4, {1: [3], 2: [3], 3: [4]})
+    assert slots.forward(store(2), (1, 2), 0, 3) == 1 and slots.records == [None, 2, None, None]
+    assert slots.forward(store(3), (3,), 0, 4) == 2
+    # Record 1 comes from memory.
+    assert slots.take((1, 2), (), 3) == (0, [0])
+    # Three quarters of all slots at most.
+    assert made_slots(4, {}).forward(store(9), (6, 7, 8, 9), 0, 5) is None
+    assert made_slots(4, {}).forward(store(9), (7, 8, 9), 0, 5) == 2
 
 
 def test_a_record_that_is_read_before_a_forwards_reader_is_not_driven_out():
-    slots = Slots("x", 2, {(1,): [3], (2,): [8]})
+    slots = made_slots(2, {1: [3], 2: [8]})
     slots.take((1,), (), 0), slots.take((2,), (), 0)
-    assert not slots.keep((4,), 0, 9) and slots.keep((3,), 0, 7)
-    assert slots.find((2,)) is None and slots.find((1,)) == 0
+    assert slots.forward(store(4), (4,), 0, 9) is None
+    assert slots.forward(store(3), (3,), 0, 7) == 1 and slots.records == [1, 3]

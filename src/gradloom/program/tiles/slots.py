@@ -95,7 +95,7 @@ class Slots:
                 f"{self.name}: a product needs {len(block)} tiles at once, there are {self.count} slots; take more"
             )
         found = [
-            (-each.cost, each.newest < now - _RECENT, each.soonest, -each.newest, -each.first)
+            (each.newest < now - _RECENT, -each.cost, each.soonest, -each.newest, -each.first)
             for each in self._rooms(block, pinned, now)
         ]
         if not found:
