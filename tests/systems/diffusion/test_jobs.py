@@ -247,6 +247,15 @@ def test_records_that_are_forwarded_stay_until_their_reader():
     assert slots.records == [None] * 4 and stores[2].to and stores[3].to is stores[6].to is None
 
 
+def test_blocks_follow_from_the_first_slot_on_where_all_is_forgotten():
+    slots = made_slots(4, {})
+    slots.read((0, 1), 7)
+    assert slots.take((1, 2), (), 8) == (2, [0, 1])
+    slots.read((2,), 8)
+    slots.clear()
+    assert slots.take((1, 2), (), 9) == (0, [0, 1]) and slots.take((3, 4), {0, 1}, 9) == (2, [0, 1])
+
+
 def test_a_block_that_is_forwarded_takes_all_its_slots():
     slots = made_slots(4, {1: [3], 2: [3], 3: [4]})
     assert slots.forward(store(2), (1, 2), 0, 3) == 1 and slots.records == [None, 2, None, None]

@@ -74,9 +74,10 @@ class Slots:
         return [each.record if each.is_there else None for each in self.slots]
 
     def clear(self) -> None:
-        """Forgets all records; what was to be forwarded is not."""
+        """Forgets all records, and readers, so that blocks follow from the first slot on; nothing is forwarded."""
         for slot in self.slots:
             self._put(slot, None)
+            slot.last = -math.inf
 
     def read(self, slots: Iterable[int], now: int) -> None:
         """Job ``now`` reads them."""
