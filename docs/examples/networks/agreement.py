@@ -2,8 +2,8 @@
 
 ``python docs/examples/networks/agreement.py [NAME ...] [--count 1000] [--precise T ...]``
 
-The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; MobileNet, which
-sees a person in none of them, has drawn parts of matplotlib's photograph of one; sounds are drawn harmonics through
+The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; MobileNet sees
+a person in none of them, so it has drawn parts of matplotlib's photograph of one; sounds are drawn harmonics through
 moving formants; machines hum in drawn bands. *none*: a code for each value; *auto*: samples
 choose layers of two codes, within :data:`BUDGETS`; *all*: in all layers, ``--precise "*"``. Samples of a seed choose
 codes and layers; those of another one judge, which chose nothing.

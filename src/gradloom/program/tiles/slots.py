@@ -62,9 +62,7 @@ class Slots:
         Beats of a record.
     """
 
-    def __init__(
-        self, name: str, count: int, uses: Mapping[int, Sequence[int]], beats: Mapping[int, int]
-    ) -> None:
+    def __init__(self, name: str, count: int, uses: Mapping[int, Sequence[int]], beats: Mapping[int, int]) -> None:
         self.name, self.count, self.uses, self.beats = name, count, uses, beats
         self.slots = [_Slot() for _ in range(count)]
 
@@ -173,5 +171,6 @@ class Slots:
     def _put(slot: _Slot, record: int | None) -> None:
         """Another record; what was forwarded and not read is loaded when it is."""
         if slot.store is not None:
-            slot.store.to = slot.store = None
+            slot.store.to = None
+            slot.store = None
         slot.record, slot.is_there = record, False
