@@ -13,7 +13,7 @@ from gradloom.rtl.shell.engines import LOAD, STORE, Engine, PortNumber
 
 from ..engines.inputs import FREE, READY, Input, Inputs, with_tokens
 from ..engines.side import SidePiece, load, store
-from ..jobs import Transfer, panels
+from ..jobs import ProductJob, Transfer, panels
 from ..sections import PAUSE
 from .work import Main, Side, gap
 from .writes import KEPT, Writes
@@ -22,6 +22,8 @@ __all__ = ["Weaver"]
 
 #: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
 _WAY = 80
+#: Tiles of a product before the one whose inputs are made.
+_AHEAD = 2
 #: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
 _WAITING = 500
 #: Cycles of a YIELD: what is under way ends, the program is fetched anew.
@@ -51,6 +53,7 @@ class Weaver:
         sides = [each for each in side if each.pieces]
         self.urgent = deque(each for each in sides if not each.lazy)
         self.lazy = deque(each for each in sides if each.lazy)
+        self.hurried = {each.order for each in self.urgent}
         self.made: list[Instruction] = []
         #: Of each STORE by its step, the load without which its first word cannot be.
         self.after: dict[int, int] = {}
@@ -186,17 +189,48 @@ class Weaver:
     # ---- products
 
     def _force(self, index: int) -> None:
-        """Emits the side work that a product cannot do without."""
-        product = self.main[index]
-        reads = [product.job.operands, *product.job.lanes, *product.job.tiles]
-        while any(self._ready(each, product.order) is None for each in reads):
-            # In their order, side work needs no product that is not emitted.
-            first = min((queue for queue in (self.urgent, self.lazy) if queue), key=lambda queue: queue[0].order)
-            if first[0].order >= product.order:
-                raise ValueError(f"product {product.order} reads what nothing before it writes")
-            if first[0].whole:
-                self._pause(self._work(first[0].part(), first[0].pace))
-            self._piece(first)
+        """Emits the side work that a product cannot begin without."""
+        job, order = self.main[index].job, self.main[index].order
+        while queue := self._behind((*job.lanes, *self._until(job, _AHEAD)), order):
+            if queue[0].whole:
+                self._pause(self._work(queue[0].part(), queue[0].pace))
+            self._piece(queue)
+
+    def _until(self, job: ProductJob, tile: int) -> tuple[Transfer, ...]:
+        """The operands that a product has read with a tile, and its tiles up to it."""
+        places = min(tile // min(self.config.span, job.outer) + 1, job.inner)
+        return replace(job.operands, beats=job.operands.beats // job.inner * places), *job.tiles[: tile + 1]
+
+    def _behind(self, reads: Iterable[Transfer], order: int) -> deque[Side] | None:
+        """The side work that is next of what some work waits for, if something that it reads is missing."""
+        missing = {
+            maker
+            for each in reads
+            for _, _, maker in self.writes.missing(each.offset, each.offset + each.beats * self.beat, order)
+        }
+        if not missing:
+            return None
+        queue = self.lazy if missing.isdisjoint(self.hurried) else self.urgent
+        # In their order, side work needs no product that is not emitted.
+        if not queue or queue[0].order >= order:
+            raise ValueError(f"work {order} reads what nothing before it writes")
+        loads = (_range(step) for step in queue[0].pieces[0].instructions if step.engine == LOAD)
+        return self._behind(loads, queue[0].order) or queue
+
+    def _make(self, index: int, *reads: Transfer) -> None:
+        """Emits the side work that makes what a product reads, others while it waits for its own operands."""
+        while queue := self._behind(reads, self.main[index].order):
+            piece = queue[0].pieces[0]
+            for step in piece.instructions:
+                if step.engine == LOAD:
+                    self._await(index, self._ready(_range(step), queue[0].order))
+            if queue and queue[0].pieces and queue[0].pieces[0] is piece:
+                self._piece(queue)
+
+    def _await(self, index: int, time: float | None) -> None:
+        """Lets others have the bus until something is in memory."""
+        if time is not None and time > self.bus:
+            self._fill(index, time)
 
     def _product(self, index: int) -> None:
         product, config = self.main[index], self.config
@@ -233,16 +267,23 @@ class Weaver:
         stores = deque(self._stores(product))
         span = config.tile_cycles(job.tokens)
         drain = job.tokens * config.edge // (config.dots if job.rank else config.outputs)
-        first, tiles = 0, iter(job.tiles)
+        first = count = 0
         for number, panel in enumerate(panels(job.outer, config.span)):
             # Sums of two panels of outputs are kept: the last but one must have been read.
             begun = self.read[0]
             for place, last in ((place, output == panel[-1]) for place in range(job.inner) for output in panel):
                 words = (number * job.inner + place + 1) * job.tokens
-                while self.inputs[index] and self.inputs[index][0].words - self.inputs[index][0].size < words:
-                    self._bring(index)
-                self.bus = max(self.bus, self.tile_ends[0])
-                self._load(_load(next(tiles), LINEAR.load("tiles")))
+                operands, *_, ahead = self._until(job, count + _AHEAD)
+                self._make(index, operands, ahead)
+                while self.inputs[index] and (each := self.inputs[index][0]).words - each.size < words:
+                    self._await(index, self._written(each, index))
+                    if self.inputs[index] and self.inputs[index][0] is each:
+                        self._bring(index)
+                tile = job.tiles[count]
+                self._await(index, self._ready(tile, product.order))
+                self.bus = max(self.bus, self.tile_ends[0], self._ready(tile, product.order) or 0.0)
+                self._load(_load(tile, LINEAR.load("tiles")))
+                count += 1
                 loaded = len(self.made) - 1
                 self.array = max(self.array, begun, self.bus + _WAY) + span
                 begun = 0.0
@@ -428,3 +469,8 @@ def _load(transfer: Transfer, destination: PortNumber) -> Instruction:
 
 def _store(transfer: Transfer, source: PortNumber) -> Instruction:
     return store(transfer.offset, transfer.beats, source, transfer.argument)
+
+
+def _range(step: Instruction) -> Transfer:
+    """The range of memory of a LOAD."""
+    return Transfer(step.operands["offset"], step.operands["beats"], 0)
