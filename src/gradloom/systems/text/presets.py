@@ -24,7 +24,7 @@ INSTANTFT_LLM_GENESYS2 = Preset(
 )
 
 #: 64 x 12 multipliers: sizes of models are often multiples of 192, three tiles of outputs.
-_ON_KV260 = LanguageConfig(address_bits=40, ports=2, columns=12, outputs=8, ultra=1, depth=4096)
+_ON_KV260 = LanguageConfig(address_bits=40, ports=2, columns=12, outputs=8, dots=4, ultra=1, depth=4096)
 
 EDGE_QLORA_KV260 = Preset(
     name="edge-qlora-kv260",

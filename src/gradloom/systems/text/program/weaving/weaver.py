@@ -21,7 +21,7 @@ from .writes import KEPT, Writes
 __all__ = ["Weaver"]
 
 #: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
-_WAY = 80
+_WAY = 150
 #: Tiles of a product before the one whose inputs are made.
 _AHEAD = 2
 #: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
