@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from math import inf
 
 from gradloom.program.assembler import Instruction
@@ -13,15 +14,15 @@ from gradloom.rtl.shell.engines import LOAD, STORE, Engine, PortNumber
 
 from ..engines.inputs import FREE, READY, Input, Inputs, with_tokens
 from ..engines.side import SidePiece, load, store
-from ..jobs import ProductJob, Transfer, panels
+from ..jobs import Transfer, panels
 from ..sections import PAUSE
-from .work import Main, Side, gap
+from .work import Main, Side, gap, range_of
 from .writes import KEPT, Writes
 
 __all__ = ["Weaver"]
 
 #: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
-_WAY = 150
+_WAY = 110
 #: Tiles of a product before the one whose inputs are made.
 _AHEAD = 2
 #: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
@@ -54,6 +55,7 @@ class Weaver:
         self.urgent = deque(each for each in sides if not each.lazy)
         self.lazy = deque(each for each in sides if each.lazy)
         self.hurried = {each.order for each in self.urgent}
+        self.products = {each.order for each in self.main}
         self.made: list[Instruction] = []
         #: Of each STORE by its step, the load without which its first word cannot be.
         self.after: dict[int, int] = {}
@@ -177,6 +179,7 @@ class Weaver:
             return
         if self._now + self._half() + coming + _PAUSE - self.section <= self.every:
             return
+        self._drain(inf)
         half = [queue for queue in (self.urgent, self.lazy) if queue and not queue[0].whole]
         if not all(self._may_end(queue[0], -1) for queue in half):
             return
@@ -189,42 +192,68 @@ class Weaver:
     # ---- products
 
     def _force(self, index: int) -> None:
-        """Emits the side work that a product cannot begin without."""
-        job, order = self.main[index].job, self.main[index].order
-        while queue := self._behind((*job.lanes, *self._until(job, _AHEAD)), order):
-            if queue[0].whole:
-                self._pause(self._work(queue[0].part(), queue[0].pace))
-            self._piece(queue)
+        """Emits the side work that a product cannot begin without.
 
-    def _until(self, job: ProductJob, tile: int) -> tuple[Transfer, ...]:
-        """The operands that a product has read with a tile, and its tiles up to it."""
-        places = min(tile // min(self.config.span, job.outer) + 1, job.inner)
-        return replace(job.operands, beats=job.operands.beats // job.inner * places), *job.tiles[: tile + 1]
+        If sections have a length, that is all that it waits for: work amid a product would not be counted.
+        """
+        order, job = self.main[index].order, self.main[index].job
+        for tile in range(1 if self.every is None else len(job.tiles)):
+            while queue := self._forced(self._reads(index, tile), order):
+                if queue[0].whole:
+                    self._pause(self._work(queue[0].part(), queue[0].pace))
+                self._piece(queue)
+
+    def _reads(self, index: int, tile: int) -> list[Transfer]:
+        """Of what a product reads up to a tile of its own: what is not loaded yet, and the tile."""
+        job = self.main[index].job
+        words = min(tile // min(self.config.span, job.outer) + 1, job.inner) * job.tokens
+        loads = takewhile(lambda each: each.words - each.size < words, self.inputs[index])
+        return [*(range_of(each.step) for each in loads), job.tiles[tile]]
 
     def _behind(self, reads: Iterable[Transfer], order: int) -> deque[Side] | None:
         """The side work that is next of what some work waits for, if something that it reads is missing."""
-        missing = {
+        missing = self._makers(reads, order)
+        if not missing or not missing.isdisjoint(self.products):
+            return None
+        queue = self.lazy if missing.isdisjoint(self.hurried) else self.urgent
+        return self._behind(queue[0].reads, queue[0].order) or queue
+
+    def _forced(self, reads: Sequence[Transfer], order: int) -> deque[Side] | None:
+        """The same of work that comes next: results of products that it reads are stored."""
+        queue = self._behind(reads, order)
+        if self.due and self._makers(reads if queue is None else queue[0].reads, order):
+            self._drain(inf)
+            queue = self._behind(reads, order)
+        return queue
+
+    def _makers(self, reads: Iterable[Transfer], order: int) -> set[int]:
+        """Orders of the work that must write before others can read."""
+        return {
             maker
             for each in reads
             for _, _, maker in self.writes.missing(each.offset, each.offset + each.beats * self.beat, order)
         }
-        if not missing:
-            return None
-        queue = self.lazy if missing.isdisjoint(self.hurried) else self.urgent
-        # In their order, side work needs no product that is not emitted.
-        if not queue or queue[0].order >= order:
-            raise ValueError(f"work {order} reads what nothing before it writes")
-        loads = (_range(step) for step in queue[0].pieces[0].instructions if step.engine == LOAD)
-        return self._behind(loads, queue[0].order) or queue
 
-    def _make(self, index: int, *reads: Transfer) -> None:
-        """Emits the side work that makes what a product reads, others while it waits for its own operands."""
-        while queue := self._behind(reads, self.main[index].order):
+    def _make(self, index: int, tile: int) -> None:
+        """Emits the side work of a tile's inputs, others while it waits for its own operands."""
+        while queue := self._forced(self._reads(index, tile), self.main[index].order):
             piece = queue[0].pieces[0]
-            for step in piece.instructions:
-                if step.engine == LOAD:
-                    self._await(index, self._ready(_range(step), queue[0].order))
+            for each in queue[0].reads:
+                self._await(index, self._ready(each, queue[0].order))
             if queue and queue[0].pieces and queue[0].pieces[0] is piece:
+                self._piece(queue)
+
+    def _prepare(self, index: int, tile: int) -> None:
+        """The side work of the tiles behind one, as far as it finds its own operands."""
+        for _ in range(_AHEAD):
+            tile += 1
+            if tile == len(self.main[index].job.tiles):
+                index, tile = index + 1, 0
+            if index == len(self.main):
+                return
+            while queue := self._behind(self._reads(index, tile), self.main[index].order):
+                if not self._suits(queue[0], inf):
+                    return
                 self._piece(queue)
 
     def _await(self, index: int, time: float | None) -> None:
@@ -273,8 +302,8 @@ class Weaver:
             begun = self.read[0]
             for place, last in ((place, output == panel[-1]) for place in range(job.inner) for output in panel):
                 words = (number * job.inner + place + 1) * job.tokens
-                operands, *_, ahead = self._until(job, count + _AHEAD)
-                self._make(index, operands, ahead)
+                self._make(index, count)
+                self._prepare(index, count)
                 while self.inputs[index] and (each := self.inputs[index][0]).words - each.size < words:
                     self._await(index, self._written(each, index))
                     if self.inputs[index] and self.inputs[index][0] is each:
@@ -298,7 +327,6 @@ class Weaver:
                     if number == 1 or job.outer <= config.span:
                         self.due += self._keep(product, first)
                 self._fill(index, self.tile_ends[0])
-        self._drain(inf)
         self.ahead -= self.loads[index]
         self.ends.append(self.sums + _WAY)
 
@@ -469,8 +497,3 @@ def _load(transfer: Transfer, destination: PortNumber) -> Instruction:
 
 def _store(transfer: Transfer, source: PortNumber) -> Instruction:
     return store(transfer.offset, transfer.beats, source, transfer.argument)
-
-
-def _range(step: Instruction) -> Transfer:
-    """The range of memory of a LOAD."""
-    return Transfer(step.operands["offset"], step.operands["beats"], 0)

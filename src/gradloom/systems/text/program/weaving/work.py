@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, replace
 
+from gradloom.program.assembler import Instruction
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE
 from gradloom.rtl.shell.engines import LOAD, Engine
@@ -10,7 +11,7 @@ from gradloom.rtl.shell.engines import LOAD, Engine
 from ..engines.side import SidePiece
 from ..jobs import ProductJob, Transfer
 
-__all__ = ["Main", "Side", "gap"]
+__all__ = ["Main", "Side", "gap", "range_of"]
 
 
 @dataclass
@@ -41,6 +42,11 @@ class Side:
             or (first.engine == LOAD and first.operands["dest"] == GRADIENT.load("hidden"))
         )
 
+    @property
+    def reads(self) -> list[Transfer]:
+        """What the next piece loads."""
+        return [range_of(step) for step in self.pieces[0].instructions if step.engine == LOAD]
+
     def part(self) -> list[SidePiece]:
         """The next pieces that must not be parted."""
         rest = replace(self, pieces=deque(self.pieces), begun=True)
@@ -70,3 +76,8 @@ def gap(tokens: int, config: LanguageConfig, beats: int | None = None) -> int:
     """
     tile = config.edge + 2 if beats is None else beats
     return max(config.tile_cycles(tokens) - tile - 16, 64)
+
+
+def range_of(step: Instruction) -> Transfer:
+    """The range of memory of a LOAD or STORE."""
+    return Transfer(step.operands["offset"], step.operands["beats"], 0)
