@@ -11,7 +11,7 @@ from ....deep import deep
 from ..conftest import CONFIG
 from .test_step import compared
 
-TWELVE = replace(CONFIG, columns=12, outputs=8, dots=2, rank=8, ultra=1, lane_depth=512)
+TWELVE = replace(CONFIG, columns=12, outputs=8, dots=4, rank=8, ultra=1, lane_depth=512)
 
 
 @pytest.fixture(scope="module")
