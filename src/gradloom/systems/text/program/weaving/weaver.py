@@ -54,6 +54,7 @@ class Weaver:
         sides = [each for each in side if each.pieces]
         self.urgent = deque(each for each in sides if not each.lazy)
         self.lazy = deque(each for each in sides if each.lazy)
+        #: Orders of urgent work and of products.
         self.hurried = {each.order for each in self.urgent}
         self.products = {each.order for each in self.main}
         self.made: list[Instruction] = []
@@ -204,14 +205,14 @@ class Weaver:
                 self._piece(queue)
 
     def _reads(self, index: int, tile: int) -> list[Transfer]:
-        """Of what a product reads up to a tile of its own: what is not loaded yet, and the tile."""
+        """What a product reads up to one of its tiles: inputs that are not loaded yet, and the tile."""
         job = self.main[index].job
         words = min(tile // min(self.config.span, job.outer) + 1, job.inner) * job.tokens
         loads = takewhile(lambda each: each.words - each.size < words, self.inputs[index])
         return [*(range_of(each.step) for each in loads), job.tiles[tile]]
 
     def _behind(self, reads: Iterable[Transfer], order: int) -> deque[Side] | None:
-        """The side work that is next of what some work waits for, if something that it reads is missing."""
+        """The side work that is next of what some work waits for, if side work makes what it misses."""
         missing = self._makers(reads, order)
         if not missing or not missing.isdisjoint(self.products):
             return None
