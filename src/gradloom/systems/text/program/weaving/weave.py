@@ -4,10 +4,10 @@ The array then works at the same time as the other engines.
 
 There is one LOAD and one STORE, both in order. A product leaves most of the bus idle: while the array works on a tile,
 the next one is loaded in a fraction of that time. Into these gaps go *pieces* of side work, loads and the stores of
-what they make, and the operands of the products that follow. What of a product's own is not there yet when it begins, or not
-even made, comes between its first tiles: side work that makes it goes a few tiles ahead, others while it waits. Every
-STORE comes behind the loads that it needs, so whatever the order of pieces, a program is a valid sequence and cannot
-deadlock.
+what they make, and the operands of the products that follow. What of a product's own is not there yet when it begins,
+or not even made, comes between its first tiles: side work that makes it goes a few tiles ahead, others while it waits.
+Every STORE comes behind the loads that it needs, so whatever the order of pieces, a program is a valid sequence and
+cannot deadlock.
 
 What goes where is decided with a rough clock of bus, array and engines: a wrong guess costs cycles, never words. What
 keeps words right is exact: products and pieces are only emitted behind those that make their operands, and a load that
