@@ -1,10 +1,11 @@
 """Forecasts the program of a decoded token.
 
-``python docs/examples/language/decoded_token.py [MODEL] [--tokens N] [--latency N] [--port-reads N] [--json]``
+``python docs/examples/language/decoded_token.py [MODEL] [--preset P] [--tokens N] [--latency N] [--port-reads N]
+[--json]``
 
-The machine of the preset edge-qlora-genesys2 and one token behind ``N - 1`` others through all layers and the head,
-with adapters of rank 8 on q and v. Its commands do not depend on values, so it needs no weights. ``gradloom plan``
-bounds the same token by its bytes.
+The machine of edge-qlora-genesys2, or of ``--preset``, and one token behind ``N - 1`` others through all layers and the
+head, with adapters of rank 8 on q and v. Its commands do not depend on values, so it needs no weights. ``gradloom
+plan`` bounds the same token by its bytes.
 """
 
 import argparse
@@ -26,12 +27,13 @@ def main() -> None:
     """Prints cycles and beats."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", choices=sorted(BUILT_IN), default="smollm2-135m")
+    parser.add_argument("--preset", choices=("edge-qlora-genesys2", "edge-qlora-kv260"), default="edge-qlora-genesys2")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    model, config = BUILT_IN[asked.model], PRESETS["edge-qlora-genesys2"].config
+    model, config = BUILT_IN[asked.model], PRESETS[asked.preset].config
     ranks = {each.name: config.rank for each in model.linears if each.projection in TARGETS["q,v"]}
     layout = Layout()
     layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)
