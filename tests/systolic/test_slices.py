@@ -95,8 +95,7 @@ def test_what_only_a_dsp48e2_can_do_has_no_other_stand_in():
             name in ("add", "narrow", "pe", "total", "duo", "far")
         )
     assert Accumulate(a=27, b=9).primitive(family="xc7", name="total") is None
-    # Pieces that fall, or that a multiplier does not take, stay in LUTs.
-    assert Interpolator(table=Interpolation(function="rsqrt")).primitive(family="ecp5", name="root") is None
+    # Pieces that a multiplier does not take stay in LUTs.
     assert Interpolator(table=Interpolation(function="exp2", index=2)).primitive(family="ecp5", name="few") is None
     # Half a unit has no place beside the upper product.
     assert MultiplyAdd(a=27, b=18, width=45, half=17).primitive(family="ecp5", name="round") is None
