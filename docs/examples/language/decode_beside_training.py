@@ -138,7 +138,8 @@ def main() -> None:
         row["cost"] = row["cycles"] / alone["cycles"] - 1
         if machine is not None:
             random = np.random.default_rng(every)
-            moments = sorted(random.integers(0, row["cycles"], asked.requests).tolist())
+            # Before the last section: one that comes later runs when the step has ended, and is not among its commands.
+            moments = sorted(random.integers(0, row["cycles"] - row["longest"], asked.requests).tolist())
             row |= in_rtl(machine, training, frac, reference, every, moments)
         rows.append(row)
     if machine is not None:
