@@ -35,9 +35,11 @@ def test_bursts_wait_for_bus_page_and_refresh():
     time.write(300, 0, 0, 16)
     assert time.read(301, 32, 16, 0) == 12  # the write ends at 308, the bus turns round until 313
     assert time.read(500, 8 * 256, 16, 0) == 7  # another page of the same bank
+    assert time.read(600, 256, 16, 0) == 7  # in another bank
     assert time.read(950, 8 * 256, 16, 60) == 1100 - 1010  # in the refresh before 1,100, which closes the page
     assert time.read(1200, 8 * 256, 16, 0) == 0  # it is open again
-    assert time.read(2200, 8 * 256, 16, 0) == 7  # after a long rest
+    assert time.read(1250, 256, 16, 0) == 7  # the refresh closed this one, too
+    assert time.read(2250, 8 * 256, 16, 0) == 7  # after a long rest
 
 
 def test_a_boards_dram_in_cycles():

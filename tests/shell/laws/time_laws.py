@@ -51,8 +51,8 @@ def transfers(seed, count):
 
 #: Refreshed often; pages of 512 bytes in 4 banks, which each transfer crosses, and a bus that is as fast as the port.
 DRAM = Dram(refresh_every=300, refresh_for=70, beat=256, turn=9, miss=13, page=9, bank=2)
-#: Fast, with long refreshes.
-FAST = Dram(refresh_every=1560, refresh_for=500, beat=43, turn=0, miss=0, page=13, bank=3)
+#: Fast, with long refreshes, which close large pages.
+FAST = Dram(refresh_every=700, refresh_for=200, beat=43, turn=0, miss=90, page=13, bank=3)
 
 
 def forecast(program, latency, port_reads, dram):
