@@ -31,6 +31,11 @@ class DramFacts:
     page_bytes: int
     banks: int
 
+    def __post_init__(self) -> None:
+        for name, value in (("page_bytes", self.page_bytes), ("banks", self.banks)):
+            if value < 1 or value & value - 1:
+                raise ValueError(f"{name}={value}: must be a power of two")
+
     def cycles(self, *, clock_mhz: float, port_bits: int, bandwidth: int) -> dict[str, int]:
         """The fields of :class:`~gradloom.sim.time.shell.dram.Dram`, times rounded up.
 

@@ -1,5 +1,7 @@
 """Times of DRAMs: what the bench takes, what boards have. ``test_perf.py`` has a forecast with one beside the RTL."""
 
+import dataclasses
+
 import pytest
 
 from gradloom import boards
@@ -50,3 +52,9 @@ def test_a_boards_dram_in_cycles():
         dram_of("ulx3s", ImageConfig())
     with pytest.raises(ValueError, match="clock_mhz=250: a port of 256 bits is faster .*; must be at most 225"):
         boards.find("genesys2").dram_cycles(clock_mhz=250, port_bits=256)
+
+
+@pytest.mark.parametrize("field, value", [("page_bytes", 6000), ("banks", 0)])
+def test_pages_and_banks_are_powers_of_two(field, value):
+    with pytest.raises(ValueError, match=f"{field}={value}: must be a power of two"):
+        dataclasses.replace(boards.find("kv260").dram, **{field: value})

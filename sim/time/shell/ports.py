@@ -127,5 +127,5 @@ class WritePort:
 
     def answer(self) -> int:
         """When the answer to its last burst is there for STORE, if none before it is late."""
-        self.told = max(self.left[-1] + self.latency + 1, self.told + 1)
+        self.told = max(self.sent + self.latency + 1, self.told + 1)
         return self.told + 2
