@@ -48,6 +48,7 @@ _HOST = (
     "job.py",
     "job_run.py",
     "lanes.py",
+    "lock.py",
     "program.py",
     "measured.py",
     "pynq_driver.py",

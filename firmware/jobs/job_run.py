@@ -20,8 +20,9 @@ from ..device import registers
 from ..device.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramCounters, ProgramError
 from ..device.machine import MachineDesign
 from ..device.transport import Transport
-from .board_device import BoardDevice, is_locked, locked
+from .board_device import BoardDevice
 from .job import JobError, JobPlan, JobStage, keep, read_plan
+from .lock import is_locked, locked
 
 __all__ = ["STATE_SECONDS", "design_of", "is_done", "open_machine", "run_job", "state_of"]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from ..device.host import AcceleratorError, AcceleratorTimeout
 from ..device.transport import Transport
-from .board_device import InUseError
 from .frames import PIECE, PROTOCOL, Channel, FrameError
 from .job import FILES, JobError
+from .lock import InUseError
 
 __all__ = ["Agent", "AgentTransport", "Connection", "ConnectionLost", "JobFailed", "RemoteError"]
 

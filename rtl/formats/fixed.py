@@ -91,15 +91,3 @@ class Fixed:
         import numpy as np
 
         return np.asarray(n, dtype=np.float64) * self.step
-
-    def requantize(self, x, frac, rounding=Rounding.NEAREST_EVEN, noise=None):
-        """``(words, saturated)`` of integers with ``frac`` fraction bits."""
-        from .rounding import round_shift, saturate
-
-        return saturate(round_shift(x, frac - self.frac, rounding, noise), self.lo, self.hi)
-
-    def requantize_hdl(self, x, frac, rounding=Rounding.NEAREST_EVEN, noise=None):
-        """``(word, overflow)`` expressions that :meth:`requantize` models."""
-        from .rounding import round_shift_hdl, saturate_hdl
-
-        return saturate_hdl(round_shift_hdl(x, frac - self.frac, rounding, noise), self.shape)

@@ -3,9 +3,9 @@
 import numpy as np
 from amaranth.hdl import Cat, Const, Mux, Shape, Value
 
-from .fixed import Rounding
+from .fixed import Fixed, Rounding
 
-__all__ = ["round_shift", "round_shift_hdl", "saturate", "saturate_hdl"]
+__all__ = ["requantize", "requantize_hdl", "round_shift", "round_shift_hdl", "saturate", "saturate_hdl"]
 
 
 def round_shift(x, shift, rounding=Rounding.NEAREST_EVEN, noise=None):
@@ -72,3 +72,13 @@ def saturate_hdl(x, shape):
     over = spill.any()
     limit = Mux(x[-1], Const(0, shape), Const((1 << top) - 1, shape))
     return Mux(over, limit, x[: shape.width]), over
+
+
+def requantize(fmt: Fixed, x, frac, rounding=Rounding.NEAREST_EVEN, noise=None):
+    """``(words, saturated)`` in a format, of integers with ``frac`` fraction bits."""
+    return saturate(round_shift(x, frac - fmt.frac, rounding, noise), fmt.lo, fmt.hi)
+
+
+def requantize_hdl(fmt: Fixed, x, frac, rounding=Rounding.NEAREST_EVEN, noise=None):
+    """``(word, overflow)`` expressions that :func:`requantize` models."""
+    return saturate_hdl(round_shift_hdl(x, frac - fmt.frac, rounding, noise), fmt.shape)

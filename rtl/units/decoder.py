@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats.codebook import NF4
 from ..formats.fixed import Fixed
+from ..formats.rounding import requantize_hdl
 
 __all__ = ["DECODED", "SCALE", "NF4Decoder", "RowDecoder", "nibbles", "TableWrite"]
 
@@ -127,7 +128,7 @@ class NF4Decoder(wiring.Component):
                     product.eq(level * scale),
                     # A second register behind the multiplier, which the DSP slice has anyway.
                     held.eq(product),
-                    self.o.p.x[lane].eq(self.fmt.requantize_hdl(held, LEVEL_FRAC + SCALE.frac)[0]),
+                    self.o.p.x[lane].eq(requantize_hdl(self.fmt, held, LEVEL_FRAC + SCALE.frac)[0]),
                 ]
         return m
 
@@ -205,7 +206,7 @@ class RowDecoder(wiring.Component):
             level.eq(self.mul.level),
             product.eq(level * scale),
             held.eq(product),
-            word.eq(self.fmt.requantize_hdl(held, LEVEL_FRAC + SCALE.frac)[0]),
+            word.eq(requantize_hdl(self.fmt, held, LEVEL_FRAC + SCALE.frac)[0]),
             wen.eq(Cat(self.mul.valid, wen)),
             addr[0].eq(Cat(self.mul.k, self.mul.half)),
             *(new.eq(old) for new, old in zip(addr[1:], addr)),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gradloom.rtl.formats.images import ACTIVATION, DECODED, PARAMETER
-from gradloom.rtl.formats.rounding import round_shift, saturate
+from gradloom.rtl.formats.rounding import requantize, round_shift, saturate
 
 __all__ = ["ACTIVATION", "SUM_BITS", "windows", "matmul_exact", "post_process", "conv_layer", "dense_layer", "hidden"]
 
@@ -173,4 +173,4 @@ def hidden(x, a, fmt=ACTIVATION):
     """
     # Fewer than 2**16 products below 2**32: exact in float64.
     sums = (np.asarray(x, np.float64) @ np.asarray(a, np.float64).T).astype(np.int64)
-    return fmt.requantize(sums, DECODED.frac + PARAMETER.frac)
+    return requantize(fmt, sums, DECODED.frac + PARAMETER.frac)

@@ -4,7 +4,7 @@ import numpy as np
 
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4, Codebook
 from gradloom.rtl.formats.fixed import Fixed
-from gradloom.rtl.formats.rounding import round_shift
+from gradloom.rtl.formats.rounding import requantize, round_shift
 
 __all__ = [
     "ACTIVATION",
@@ -79,7 +79,7 @@ def scaled_levels(scales, levels=None, book: Codebook = NF4, *, fmt: Fixed = DEC
     """
     levels = book.level_table(level_frac) if levels is None else np.asarray(levels, np.int64)
     product = np.asarray(scales, np.int64)[..., None] * levels
-    return fmt.requantize(product, level_frac + SCALE.frac)[0]
+    return requantize(fmt, product, level_frac + SCALE.frac)[0]
 
 
 def decode_fixed(

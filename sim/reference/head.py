@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.rtl.formats.fixed import Fixed, Rounding
 from gradloom.rtl.formats.images import ACTIVATION
-from gradloom.rtl.formats.rounding import round_shift, saturate
+from gradloom.rtl.formats.rounding import requantize, round_shift, saturate
 from gradloom.sim.reference.loss import softmax_cross_entropy
 from gradloom.sim.reference.optimizer import Noise, WordUpdate, optimize
 
@@ -85,7 +85,7 @@ def head_loss(h, base, labels, b, *, scale: int, max_classes: int = 10, activati
     Parameters as of :func:`head_step`.
     """
     h, base, b = (np.asarray(x, dtype=np.int64) for x in (h, base, b))
-    z, over_z = ACTIVATION.requantize(h @ b.T + (base << 12), activation.frac + 12)
+    z, over_z = requantize(ACTIVATION, h @ b.T + (base << 12), activation.frac + 12)
     entropy = softmax_cross_entropy(z, labels, max_length=max_classes)
     d_scaled, over_d = output_gradient(entropy.d, scale)
     dh, db, over_h = adapter_gradients(d_scaled, b, h)

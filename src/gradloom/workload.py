@@ -39,11 +39,11 @@ class Workload:
         :class:`~gradloom.systems.job.Job`, ``card`` one that writes a memory card. ``infer``, ``plan`` and
         ``choose`` answer an :class:`~gradloom.systems.asked.Asked`, the verb's options and ``progress``. ``knows`` says
         what the option ``model`` must be for a model's name, a file or a folder, or None if it is none of this kind.
-        Others that a kind may have: ``expectation`` (forecast of the preset's own workload), ``measure`` (a point of a
-        sweep), ``judge`` (the score of an adapter by what is held out), ``energy`` (a short run whose activity is
-        recorded), ``sizes`` (``generate`` for a model), ``held`` (the preset's configuration for a model, and how it
-        differs), ``unfit`` (why a preset cannot work with a model that is known, or with its data), ``power_up``
-        (memory of a board that fine-tunes by itself).
+        Others that a kind may have: ``alone`` (a task that a board makes by itself), ``expectation`` (forecast of the
+        preset's own workload), ``measure`` (a point of a sweep), ``judge`` (the score of an adapter by what is held
+        out), ``energy`` (a short run whose activity is recorded), ``sizes`` (``generate`` for a model), ``held`` (the
+        preset's configuration for a model, and how it differs), ``unfit`` (why a preset cannot work with a model that
+        is known, or with its data), ``power_up`` (memory of a board that fine-tunes by itself).
     reads : str
         Models that can be named, in words.
     methods : tuple of str

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.onnx.reader import network_of
+from gradloom.graph.onnx.load import network_of
 
 from .corpus import CORPUS
 from .made import agreement

@@ -7,7 +7,7 @@ import numpy as np
 from gradloom.graph.integers import IntegerReading
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import lora
-from gradloom.graph.onnx.reader import load_network, network_of
+from gradloom.graph.onnx.load import load_network, network_of
 from gradloom.graph.operations import Linear
 from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, coded
 

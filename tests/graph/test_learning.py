@@ -8,7 +8,7 @@ from gradloom.graph.descent import FloatDescent, Momentum
 from gradloom.graph.losses import cross_entropy, logistic, squares
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import METHODS, instant, lora
-from gradloom.graph.onnx.reader import network_of
+from gradloom.graph.onnx.load import network_of
 from gradloom.graph.operations import Convolution, Linear
 
 from .corpus import CORPUS

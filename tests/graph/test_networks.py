@@ -8,7 +8,7 @@ import pytest
 from gradloom.graph.descent import FloatDescent, Momentum
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import METHODS, lora
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.graph.training import FloatTraining, before_loss
 
 GOLDEN = Path(__file__).parents[1] / "golden/networks"

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.onnx.reader import network_of
+from gradloom.graph.onnx.load import network_of
 
 from .made import Maker, agreement
 

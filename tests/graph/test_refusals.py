@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from gradloom.graph.losses import cross_entropy, logistic, squares
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import lora, targets
-from gradloom.graph.onnx.reader import load_network, network_of
+from gradloom.graph.onnx.load import load_network, network_of
 from gradloom.graph.training import before_loss
 
 from .corpus import CORPUS

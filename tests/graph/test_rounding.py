@@ -10,7 +10,7 @@ from gradloom.graph.integers import IntegerReading
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import lora
 from gradloom.graph.network import Network, Port
-from gradloom.graph.onnx.reader import load_network, network_of
+from gradloom.graph.onnx.load import load_network, network_of
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.graph.rounding import rounded
 from gradloom.rtl.formats.tiles.codes import NARROW, coded

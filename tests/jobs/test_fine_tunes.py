@@ -14,8 +14,8 @@ import pytest
 
 import gradloom
 from gradloom.firmware.device.selftest import CHECKS
-from gradloom.firmware.jobs.board_device import InUseError
 from gradloom.firmware.jobs.job import JobError
+from gradloom.firmware.jobs.lock import InUseError
 from gradloom.firmware.jobs.remote import ConnectionLost, RemoteError
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset

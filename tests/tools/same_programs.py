@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.onnx_import import shipped_networks
 from gradloom.models.recurrent.stored import load_network as load_recurrent

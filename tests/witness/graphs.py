@@ -9,7 +9,7 @@ import numpy as np
 from gradloom.graph.descent import Momentum
 from gradloom.graph.losses import cross_entropy
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.onnx.reader import load_network, network_of
+from gradloom.graph.onnx.load import load_network, network_of
 
 from ..graph.corpus import CORPUS
 

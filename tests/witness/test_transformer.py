@@ -10,7 +10,7 @@ from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import lower
 from gradloom.compiler.passes.arranging import arranged
 from gradloom.compiler.passes.folding import folded
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.sim.time.forecast import forecast
 
 from ..compiler.same import CONFIG, ORDERS, rules_of, steps

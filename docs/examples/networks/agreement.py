@@ -17,7 +17,7 @@ from matplotlib.cbook import get_sample_data
 from PIL import Image
 
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.models.datasets import mnist_test
 from gradloom.models.sound import Sound
 from gradloom.preset import find_preset

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradloom.graph.descent import FloatDescent
 from gradloom.graph.methods import Learning
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.graph.training import FloatTraining
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.time.forecast import forecast

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from gradloom.__main__ import say_version
+from gradloom import __version__
 from gradloom.output import is_full
 
 from . import faces, lists
@@ -38,7 +38,7 @@ _VERBS = (
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        say_version()
+        print("gradloom", __version__)
         raise typer.Exit
 
 

@@ -10,7 +10,7 @@ from gradloom.json_file import json_text
 from gradloom.options import Options
 from gradloom.output import claimed, grouped
 from gradloom.preset import Preset
-from gradloom.systems.job import Host, Job
+from gradloom.systems.job import AloneHost, Host, Job
 from gradloom.systems.metrics import units, verdict
 from gradloom.systems.report import report_page
 from gradloom.systems.results import Callback
@@ -66,7 +66,7 @@ def prepared(
         if options.engine == "rtl" and host is None:
             design.check()
     job = Job(preset=preset, options=options, output=output, tell=tell, design=design, host=host, callbacks=callbacks)
-    task: Task = preset.workload.function(verb)(job)
+    task: Task = preset.workload.function("alone" if isinstance(host, AloneHost) else verb)(job)
     return task, job
 
 

@@ -12,7 +12,7 @@ from gradloom.compiler.passes.arranging import arranged
 from gradloom.compiler.passes.folding import folded
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import head, lora
-from gradloom.graph.onnx.reader import load_network, network_of
+from gradloom.graph.onnx.load import load_network, network_of
 from gradloom.graph.operations import Activation, Add, Concat, Larger, Linear, Pad, Pool
 from gradloom.graph.rewriting.simplify import simplified
 from gradloom.graph.training import before_loss

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 import gradloom
 from gradloom.graph.losses import cross_entropy
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.models.adapters.peft_files import WEIGHTS
 from gradloom.preset import PRESETS
 from gradloom.program.memory import PAGE, rounded

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 import gradloom
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.program.steps import MachineSteps
 

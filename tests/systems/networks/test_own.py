@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import gradloom
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.systems.networks.program.prepared import precise_of
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import gradloom
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.preset import find_preset
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.forward import result_of

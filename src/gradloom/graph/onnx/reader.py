@@ -1,14 +1,13 @@
-"""Reads ONNX files into a :class:`~gradloom.graph.network.Network`."""
+"""Walks the nodes of an ONNX graph; modules beside it read them."""
 
 import re
 from collections.abc import Callable
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradloom.models.files.onnx_file import RefusedNode, read_onnx
+from gradloom.models.files.onnx_file import RefusedNode
 from gradloom.models.files.onnx_graph import Node, OnnxGraph
 
 from ..builder import Builder
@@ -17,16 +16,14 @@ from ..rewriting.masks import check_masks, finite
 from ..rewriting.simplify import simplified
 from ..rewriting.views import BATCH, View, whole
 
-__all__ = ["HANDLERS", "Reader", "load_network", "network_of", "taken"]
+__all__ = ["HANDLERS", "SHOWN", "Reader", "operator", "taken"]
 
 Handler = Callable[["Reader", Node], None]
 #: What reads a node, by its operator; those of other domains as ``domain:operator``.
 HANDLERS: dict[str, Handler] = {}
 
-_INTEGER = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
-_LOOPS = ("Loop", "Scan", "If", "LSTM", "GRU", "RNN")
 #: Nodes that a message names, at most.
-_NAMED = 8
+SHOWN = 8
 
 
 def taken(*kinds: str) -> Callable[[Handler], Handler]:
@@ -39,83 +36,8 @@ def taken(*kinds: str) -> Callable[[Handler], Handler]:
     return mark
 
 
-def load_network(path: str | Path) -> Network:
-    """The network in an ONNX file.
-
-    :class:`ValueError` names all nodes that are not understood, and what the file's inputs lack.
-    """
-    try:
-        return network_of(read_onnx(Path(path)))
-    except ValueError as error:
-        said = str(error)
-        raise ValueError(said if said.startswith(f"{path}: ") else f"{path}: {said}") from None
-
-
-def network_of(model: Any) -> Network:
-    """The network of an ``onnx.ModelProto``; :class:`ValueError` as of :func:`load_network`."""
-    from . import chosen, elementwise, layers, norms, products, repeated, shapes  # noqa: F401
-
-    model = _contributed(model)
-    _check_kinds(model)
-    with np.errstate(all="ignore"):
-        return Reader(model).network()
-
-
-def _contributed(model: Any) -> Any:
-    """The model with operators that its opset does not have yet in onnxruntime's domain.
-
-    Its simplifier writes them so.
-    """
-    version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
-    wrong = [n for n, each in enumerate(model.graph.node) if version < _SINCE.get(_key(each.domain, each.op_type), 0)]
-    if not wrong:
-        return model
-    copy = type(model)()
-    copy.CopyFrom(model)
-    for n in wrong:
-        copy.graph.node[n].domain = "com.microsoft"
-    if not any(each.domain == "com.microsoft" for each in copy.opset_import):
-        copy.opset_import.add(domain="com.microsoft", version=1)
-    return copy
-
-
-#: Operators that onnxruntime has had before ONNX; SimplifiedLayerNormalization never came.
-_SINCE = {"LayerNormalization": 17, "Gelu": 20, "SimplifiedLayerNormalization": 1 << 16}
-
-
-def _check_kinds(model: Any) -> None:
-    """Refuses all operators that have no reader, at once."""
-    from gradloom.models.files.onnx_file import FOLDED
-
-    nodes = list(model.graph.node) + [each for function in model.functions for each in function.node]
-    functions = {each.name for each in model.functions}
-    wrong: list[Any] = []
-    for each in nodes:
-        if each.op_type in _LOOPS and not each.domain:
-            raise ValueError(
-                f"node {each.name or each.output[0]!r} ({each.op_type}): a network with a loop or a choice is not one "
-                "list of operations; gradloom infer and finetune take recurrent ones with a preset such as lstm-kv260"
-            )
-        if each.op_type in _INTEGER or each.op_type.startswith("QLinear"):
-            raise ValueError(
-                f"node {each.name or each.output[0]!r} ({each.op_type}): the graph is an integer one; export the "
-                "network before its quantisation, in float"
-            )
-        if _key(each.domain, each.op_type) not in HANDLERS and each.op_type not in FOLDED | functions | _DROPPED:
-            wrong.append(each)
-    if wrong:
-        shown = ", ".join(f"{each.name or each.output[0]!r} ({each.op_type})" for each in wrong[:_NAMED])
-        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
-        raise ValueError(
-            f"node{'s' * (len(wrong) > 1)} {shown}{more}: no such operation; taken are "
-            f"{', '.join(sorted(each for each in HANDLERS))}"
-        )
-
-
-_DROPPED = frozenset(("Identity", "Dropout", "Shape", "Size"))
-
-
-def _key(domain: str, kind: str) -> str:
+def operator(domain: str, kind: str) -> str:
+    """An operator's name, with its domain where that is not ONNX's own."""
     return kind if domain in ("", "ai.onnx") else f"{domain}:{kind}"
 
 
@@ -196,7 +118,7 @@ class Reader:
                 lost.update(node.outputs)
                 continue
             try:
-                handler = HANDLERS.get(_key(node.domain, node.kind))
+                handler = HANDLERS.get(operator(node.domain, node.kind))
                 if handler is None:
                     raise RefusedNode("no such operation, or none between values that the network computes")
                 handler(self, node)
@@ -206,8 +128,8 @@ class Reader:
                 faults.append(f"{node.label}: {self._said(str(error))}")
                 lost.update(node.outputs)
         if faults:
-            more = f"; and {len(faults) - _NAMED} more nodes" if len(faults) > _NAMED else ""
-            raise ValueError("; ".join(faults[:_NAMED]) + more)
+            more = f"; and {len(faults) - SHOWN} more nodes" if len(faults) > SHOWN else ""
+            raise ValueError("; ".join(faults[:SHOWN]) + more)
 
     def _said(self, text: str) -> str:
         """A message whose shapes have the names of open sizes, in place of the numbers that stand for them."""

@@ -30,9 +30,9 @@ from .program.onchip import AnswersOnChip, OnChip, fitting, plan_answers_onchip,
 from .program.program import Settings
 from .program.sizes import samples_of_block
 from .simulated import learnt_words
-from .task import ImageTask, decoded
+from .task import ImageTask, decoded, prepared_as
 
-__all__ = ["AloneTask", "OnChipResult", "adapter_words", "answered_alone", "expected_run"]
+__all__ = ["AloneTask", "OnChipResult", "adapter_words", "answered_alone", "expected_run", "prepare"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +95,11 @@ def adapter_words(plan: OnChip, reference: FineTune) -> bytes:
         ]
     )
     return words16(lanes) + head_words(lowered, [b for _, b in reference.adapters()])
+
+
+def prepare(job: Job) -> ImageTask:
+    """Prepares a fine-tune that a board makes by itself; see :class:`~..task.Task`."""
+    return prepared_as(AloneTask, job)
 
 
 class AloneTask(ImageTask):

@@ -19,7 +19,7 @@ from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.held_out import NamedArrays, Score, class_scores, confusion
 from gradloom.systems.instant import InstantOptions
-from gradloom.systems.job import AloneHost, Job, model_of_run
+from gradloom.systems.job import Job, model_of_run
 from gradloom.systems.task import Judged, Outcome, Task
 
 from .integers import compared_words, fill_cache, fine_tune, logits, mean_losses, records
@@ -46,6 +46,7 @@ __all__ = [
     "network_of",
     "network_of_run",
     "prepare",
+    "prepared_as",
     "shipped",
     "workload_on",
 ]
@@ -160,8 +161,8 @@ def by_tap(pairs: Adapters) -> dict[int, NamedArrays]:
     return {number: NamedArrays({"a": np.asarray(a), "b": np.asarray(b)}) for number, (a, b) in enumerate(pairs)}
 
 
-def prepare(job: Job) -> "ImageTask":
-    """Prepares a fine-tune on images; see :class:`~..task.Task`.
+def prepared_as(kind: "type[ImageTask]", job: Job) -> "ImageTask":
+    """A task of images, of the kind that its host asks for.
 
     ``cache="none"`` keeps no activations: they are computed, encoded and decoded again each time, so that the adapters
     learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
@@ -189,11 +190,12 @@ def prepare(job: Job) -> "ImageTask":
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,
     )
-    if isinstance(job.host, AloneHost):
-        from .alone import AloneTask
+    return kind(job, options, network, dataset, settings)
 
-        return AloneTask(job, options, network, dataset, settings)
-    return ImageTask(job, options, network, dataset, settings)
+
+def prepare(job: Job) -> "ImageTask":
+    """Prepares a fine-tune on images; see :class:`~..task.Task`."""
+    return prepared_as(ImageTask, job)
 
 
 def decoded(words: Iterable[tuple[np.ndarray, np.ndarray]]) -> Adapters:

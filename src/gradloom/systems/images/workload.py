@@ -66,6 +66,7 @@ class ImageWorkload(InstantWorkload):
     )
     functions: ClassVar = {
         "finetune": "gradloom.systems.images.task:prepare",
+        "alone": "gradloom.systems.images.alone:prepare",
         "judge": "gradloom.systems.images.answer:judge",
         "knows": "gradloom.systems.images.known:known",
         "unfit": "gradloom.systems.images.known:unfit",

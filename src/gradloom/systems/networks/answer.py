@@ -9,7 +9,7 @@ from gradloom.compiler.lowering import TileStep, lower
 from gradloom.graph.functions import sigmoid
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import Learning
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.graph.training import before_loss, ended, without_end
 from gradloom.output import check_file, staged_file
 from gradloom.sim.run.machine import MachineHost

@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.graph.methods import Learning
 from gradloom.graph.network import Network
-from gradloom.graph.onnx.reader import load_network, network_of
+from gradloom.graph.onnx.load import load_network, network_of
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.models.files.onnx_file import read_onnx
 from gradloom.output import check_file, staged_file

@@ -3,7 +3,7 @@
 from gradloom.compiler.lowering import TileStep
 from gradloom.graph.base import Operation
 from gradloom.graph.dependence import dependent
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.time.forecast import forecast

@@ -12,7 +12,7 @@ from gradloom.compiler.integers.descent import IntegerDescent
 from gradloom.compiler.integers.held import Counts
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.graph.descent import FloatDescent
-from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.onnx.load import load_network
 from gradloom.graph.training import FloatTraining
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.time.forecast import forecast
