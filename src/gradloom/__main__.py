@@ -1,12 +1,18 @@
 """Entry point of ``gradloom`` and ``python -m gradloom``."""
 
 import gc
+import sys
+
+from gradloom import __version__
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Runs the command line, which takes a while to load."""
+    """Runs the command line, which takes a while to load; ``--version`` alone waits for nothing."""
+    if sys.argv[1:] == ["--version"]:
+        print("gradloom", __version__)
+        return
     from gradloom.cli.main import main as run
 
     try:
