@@ -16,7 +16,7 @@ _FREQUENCIES: Mapping[str, Mapping[str, float]] = {
         "edge-qlora-genesys2": 177,
         "instantft-llm-genesys2": 177,
     },
-    _ROUTED: {"digits-ulx3s": 69.18, "lstm-ulx3s": 75.23},
+    _ROUTED: {"digits-ulx3s": 75.43, "lstm-ulx3s": 75.23},
 }
 #: MHz that a preset reaches as it comes, and the kind of evidence. The commands are in docs/evidence/timing.md and
 #: docs/guides/boards/ulx3s.md; a test compares the figures.
