@@ -133,6 +133,8 @@ class Bench:
 
     def __init__(self, folder: Path, root: Path = ROOT) -> None:
         self.folder = folder
+        # A test that runs as another user reads it.
+        folder.chmod(0o755)
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True)
         for name in filter(None, listed.stdout.split("\0")):
             source, target = root / name, folder / name
