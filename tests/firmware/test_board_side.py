@@ -123,6 +123,13 @@ def test_a_machine_without_a_known_barrier_is_told(monkeypatch):
         memory_barrier.__wrapped__()
 
 
+def test_a_kernel_that_forbids_the_barriers_page_is_told(monkeypatch):
+    # No page has no bytes.
+    monkeypatch.setattr("mmap.PAGESIZE", 0)
+    with pytest.raises(OSError, match="the memory barrier's page cannot be mapped"):
+        memory_barrier.__wrapped__()
+
+
 def test_uio_unmasks_waits_and_times_out(linux):
     transport = UioTransport(**linux)
     ours, kernel = socket.socketpair()

@@ -53,6 +53,12 @@ def test_the_host_refuses_what_is_not_a_machine_it_knows(make_machine):
         Accelerator(machine)
 
 
+def test_nobody_waits_for_an_idle_machine(machine):
+    """Whatever else STATUS says of it."""
+    assert machine.values["STATUS"] and not machine.busy
+    assert machine.wait_interrupt(0)
+
+
 OTHERS = {
     "another width": ({"data_bits": 64}, "data_bits=128, not 64"),
     "other engines": ({"table": "rows=25;;array:mac:a:o"}, "engines=3, not 1"),

@@ -55,7 +55,7 @@ class Varying(int):
         return self._with(int.__rsub__(self, other), other, 1, -1)
 
     def __neg__(self) -> Any:
-        return self._with(int.__neg__(self), 0, 1, -1)
+        return 0 - self
 
 
 @dataclass(frozen=True, kw_only=True)

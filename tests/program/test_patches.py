@@ -1,0 +1,59 @@
+"""Fields that vary: which bits of a program, and what they hold for other values."""
+
+import pytest
+
+from gradloom.program.assembler import Assembler
+from gradloom.program.patches import Patch, Varying, patches
+from gradloom.rtl.machines.language import GRADIENT
+from gradloom.rtl.shell.engines import LOAD
+
+
+def terms(value):
+    return int(value), getattr(value, "terms", None)
+
+
+def test_sums_and_differences_keep_variables():
+    x, y = Varying(5, "x"), Varying(3, "y")
+    assert terms(x + 2) == terms(2 + x) == (7, {"x": 1})
+    assert terms(x - 2) == (3, {"x": 1}) and terms(2 - x) == (-3, {"x": -1}) and terms(-x) == (-5, {"x": -1})
+    assert terms(x + y) == (8, {"x": 1, "y": 1}) and terms(x - y) == (2, {"x": 1, "y": -1})
+    assert terms(x - x) == (0, {}) and terms(x + x) == (10, {"x": 2})
+    assert terms(x * 2) == (10, None) and terms(x >> 1) == (2, None)
+
+
+def loads(*offsets):
+    program = Assembler()
+    for offset in offsets:
+        program.add(LOAD, dest=GRADIENT.load("x"), offset=offset, beats=1)
+    return program
+
+
+def word_of(program, patch):
+    at = 32 * patch.command + 4 * patch.word
+    field = int.from_bytes(program.code[at : at + 4], "little") >> patch.position
+    return field & ((1 << patch.width) - 1)
+
+
+def test_a_patch_finds_its_field_and_says_what_it_holds():
+    x, y = Varying(4096, "x"), Varying(64, "y")
+    program = loads(128, x - y + 32, y)
+    made = patches(program.instructions, {"x": 4096, "y": 64})
+    assert [each.command for each in made] == [1, 2] and [each.terms for each in made] == [
+        (("x", 1), ("y", -1)),
+        (("y", 1),),
+    ]
+    assert [each.constant for each in made] == [32, 0]
+    assert [word_of(program, each) for each in made] == [4096 - 64 + 32, 64]
+    other = {"x": 1 << 20, "y": 4096}
+    again = loads(128, other["x"] - other["y"] + 32, other["y"])
+    assert [word_of(again, each) for each in made] == [each.value(other) for each in made]
+    # The command's other bits are the same.
+    for each in made:
+        assert isinstance(each, Patch) and not each.signed
+
+
+def test_what_cancels_does_not_vary_and_a_multiple_is_refused():
+    x = Varying(64, "x")
+    assert patches(loads(x - x + 32).instructions, {"x": 64}) == []
+    with pytest.raises(ValueError, match="offset: a field in two words, or a multiple of a variable"):
+        patches(loads(x + x).instructions, {"x": 64})
