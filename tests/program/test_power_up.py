@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from gradloom.program.assembler import Assembler
-from gradloom.program.power_up import BEAT, PowerUp, PowerUpMemory, PowerUpStage
+from gradloom.program.power_up import BEAT, PowerUp, PowerUpMemory, PowerUpStage, usual_pause
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
@@ -63,3 +63,7 @@ def test_a_pause_must_fit_its_word(pause):
         ended(memory(), pause=pause)
     for held in (1, (1 << 32) - 1):
         assert struct.unpack_from("<I", ended(memory(), pause=held), 20) == (held,)
+
+
+def test_lines_repeat_every_two_seconds():
+    assert usual_pause(25) == 50_000_000
