@@ -81,6 +81,8 @@ def test_what_no_operand_holds_is_refused():
     for rate, shift in ((2.0**60, -47), (2.0**-60, 73)):
         with pytest.raises(ValueError, match=f"its step needs a shift of {shift}, must be 0 to 63"):
             learning_rate(rate, GRADIENT, WORD)
+    # A word that rounds up to 2^16 is halved where its shift allows.
+    assert learning_rate(1 - 2.0**-20, 20, 22) == (1 << 15, 13) and learning_rate(1 - 2.0**-20, 4, 20) == (1 << 16, 0)
     # The least and the largest shift.
     assert learning_rate(2.0**13, GRADIENT, WORD)[1] == 0 and learning_rate(2.0**-50, GRADIENT, WORD)[1] == 63
     with pytest.raises(ValueError, match="its step needs a shift of"):

@@ -76,3 +76,20 @@ def test_what_does_not_fit_is_refused():
         program.load(program.put([1, 2, 3]), "gradient", "x")
     with pytest.raises(ValueError, match="engine 'scale': this machine has linear, gradient, update, vector"):
         program.do("scale", 0)
+
+
+def test_rows_of_an_array_end_where_it_does():
+    place = Place(64, (5, 2, 4))
+    assert (place.length, place.rows(1, 3)) == (160, Place(96, (2, 2, 4)))
+    assert place.rows(3, 9) == Place(160, (2, 2, 4)) and place[2] == Place(128, (2, 4))
+    assert place[2][1] == Place(144, (4,))
+
+
+def test_words_of_32_bits_are_held_to_the_last():
+    program = PlacedProgram(CONFIG, first=100)
+    low, high = -(1 << 31), (1 << 31) - 1
+    place = program.put([low, high])
+    assert place == Place(128, (2,)) and place.words(program.arrays[0][1]).tolist() == [low, high]
+    with pytest.raises(ValueError, match=r"words from -2147483649 to 0: must fit 32 bits"):
+        program.put([low - 1, 0])
+    assert program.put(np.zeros(0)).length == 0

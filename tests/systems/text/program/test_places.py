@@ -6,12 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.program import lifetimes as places
-from gradloom.program.assembler import Instruction
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import VECTOR
-from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.systems.text.operations.learnt.again import again
 from gradloom.systems.text.operations.transformer import LOSS
 from gradloom.systems.text.program.layout import Layout
@@ -71,48 +68,3 @@ def test_a_step_that_shares_places_in_rtl(training, machine, every):
     assert len(run.values) == 24 and {name.rsplit(".", 1)[1] for name in run.values} == {"a", "b", "ma", "mb"}
     for name, words in run.values.items():
         np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
-
-
-def load(offset, beats=2):
-    return Instruction(LOAD, 0, {"offset": offset, "beats": beats, "dest": 0, "arg": 0})
-
-
-def store(offset, beats=2):
-    return Instruction(STORE, 0, {"offset": offset, "beats": beats, "source": 0, "arg": 0})
-
-
-#: x comes from outside; a is made of it, b of a, c of b.
-STEPS = [load(0), store(64), load(64), store(128), load(128), store(192)]
-AFTER = {1: 0, 3: 2, 5: 4}
-TENSORS = {"x": (0, 64), "a": (64, 64), "b": (128, 64), "c": (192, 60)}
-
-
-def test_lives_are_from_the_load_behind_which_a_store_begins():
-    found = places.lives(STEPS, AFTER, TENSORS, 32)
-    assert [(each.name, each.begin, each.end, each.read) for each in found] == [
-        ("x", 0, 0, True),
-        ("a", 0, 2, False),
-        ("b", 2, 4, False),
-        ("c", 4, 5, False),
-    ]
-    made, end = places.assigned(found[1:])
-    assert made == {"a": 0, "b": 64, "c": 0} and end == 128
-    assert places.assigned(found[1:], [("a", "b")]) == ({"a": 0, "b": 0, "c": 64}, 128)
-    with pytest.raises(ValueError, match="b: a transfer reaches beyond its place"):
-        places.lives([*STEPS, load(128, beats=3)], AFTER, TENSORS, 32)
-
-
-def test_a_place_given_too_early_is_found():
-    def to(**at):
-        return places.moved(STEPS, [(*TENSORS[name], offset) for name, offset in at.items()], 32)
-
-    places.check(STEPS, AFTER, to(a=320, b=384, c=320), 32)
-    places.check(STEPS, AFTER, to(a=320, b=320, c=384), 32)  # beat by beat, in place
-    with pytest.raises(ValueError, match="step 3: it may overwrite what step 2 still reads"):
-        places.check(STEPS, AFTER, to(a=320, b=352, c=448), 32)  # the same, a beat further
-    with pytest.raises(ValueError, match="step 3: it may overwrite what step 2 still reads"):
-        places.check(STEPS, {**AFTER, 3: 0}, to(a=320, b=320, c=384), 32)
-    late = [*STEPS, load(64)]
-    made = places.moved(late, [(64, 64, 320), (192, 64, 320)], 32)
-    with pytest.raises(ValueError, match="step 6: it reads what another tensor overwrote"):
-        places.check(late, AFTER, made, 32)
