@@ -12,8 +12,7 @@ from gradloom.firmware.device.host import Accelerator, ProgramCounters
 from gradloom.program.assembler import Instruction
 from gradloom.program.placed import Place, Program
 
-from ..time.forecast import forecast
-from ..time.shell.dram import Dram
+from ..time.forecast import Memory, forecast
 from ..time.timing import Comparison, Timing, compare
 from .builds.designs import design
 from .counted import Words, check_counters, check_forecast, check_words
@@ -48,27 +47,19 @@ class Ran:
     counters : Counters
     trace : array, optional
         See :meth:`~.device.SimulatedDevice.take_trace`; None where nothing records it.
-    pace : mapping, optional
-        Latencies of the memory for the forecast; None where they are not fixed, which has no forecast.
+    memory : Memory, optional
+        Of the forecast; None where its latencies are not fixed, which has no forecast.
     """
 
     program: Program
     counters: ProgramCounters
     trace: np.ndarray | None = field(repr=False, default=None)
-    pace: Mapping[str, int] | None = None
+    memory: Memory | None = None
 
     @cached_property
     def forecast(self) -> Timing | None:
         """Forecast of the program on this memory, if there is one."""
-        if self.pace is None:
-            return None
-        return forecast(
-            self.program,
-            read_latency=self.pace["read_latency"],
-            write_latency=self.pace["write_latency"],
-            port_reads=self.pace["port_reads"],
-            dram=Dram.of(self.pace["dram"]),
-        )
+        return None if self.memory is None else forecast(self.program, memory=self.memory)
 
     def compared(self) -> Comparison:
         """The forecast beside the trace, command by command."""
@@ -119,7 +110,7 @@ class Ran:
             health=health,
             interrupted=bool(beside),
         )
-        told = None if beside or self.pace is None else told or self.forecast
+        told = None if beside or self.memory is None else told or self.forecast
         return {"counters": count, "commands": 0 if told is None else check_forecast(self.counters, told, self.trace)}
 
 
@@ -258,4 +249,4 @@ class MachineRunner:
         counters = self.host.run(program.offset, len(program.instructions), timeout=_TIMEOUT)
         if device is None:
             return Ran(program=program, counters=counters)
-        return Ran(program=program, counters=counters, trace=device.take_trace(), pace=device.pace)
+        return Ran(program=program, counters=counters, trace=device.take_trace(), memory=device.memory)

@@ -7,7 +7,7 @@ starts in the cycle in which its engine takes it.
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradloom.plugins import Named, Table
 from gradloom.program.assembler import Assembler, Instruction
@@ -15,13 +15,11 @@ from gradloom.program.placed import Program
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.parameters import ShellParameters
 
+from .shell.bus import USUAL, Memory
 from .shell.shell import TimedMachine
 from .timing import Timing
 
-if TYPE_CHECKING:
-    from .shell.dram import Dram
-
-__all__ = ["MODELS", "forecast", "without_collections"]
+__all__ = ["MODELS", "USUAL", "Memory", "forecast", "without_collections"]
 
 #: Models of engines, by name; each is imported with the first machine that has the engine.
 MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
@@ -46,9 +44,9 @@ _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engin
 class _Machine(TimedMachine):
     """A shell with the models of a machine's engines."""
 
-    def __init__(self, commands: Sequence[Instruction], config: ShellParameters, *timing: Any) -> None:
+    def __init__(self, commands: Sequence[Instruction], config: ShellParameters, offset: int, memory: Memory) -> None:
         table = config.machine.engines
-        super().__init__(commands, table, config, *timing)
+        super().__init__(commands, table, config, offset, memory)
         for engine in table.own:
             model = self.models[engine.name] = self.engines[engine] = _KNOWN.find(engine.name)(self)
             self.queues |= model.queues
@@ -75,10 +73,7 @@ def forecast(
     *,
     config: ShellParameters | None = None,
     program_offset: int = 0,
-    read_latency: int = 40,
-    write_latency: int = 10,
-    port_reads: int = 0,
-    dram: "Dram | None" = None,
+    memory: Memory = USUAL,
 ) -> Timing:
     """Forecasts a program of a machine.
 
@@ -88,20 +83,14 @@ def forecast(
         A :class:`~gradloom.program.placed.Program` says ``config`` and ``program_offset`` itself.
     config : ShellParameters
         Configuration of the machine; the machine for images as it is by default unless given.
-    read_latency, write_latency : int
-        As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
-        response ``write_latency + 1`` cycles after a burst's last datum.
-    port_reads : int
-        Reads that a port of the memory keeps in flight, :attr:`~gradloom.boards.Board.port_reads` of a board; 0: as
-        many as the machine asks for.
-    dram : Dram, optional
-        What lies behind the ports; without, data is there after the latencies.
+    memory : Memory
+        Behind its ports.
     """
     if isinstance(program, Program):
         config, program_offset = program.config, program.offset
     commands = program if isinstance(program, Sequence) else program.instructions
     config = config or ImageConfig()
-    machine = _Machine(commands, config, program_offset, read_latency, write_latency, port_reads, dram)
+    machine = _Machine(commands, config, program_offset, memory)
     with without_collections():
         total = machine.run()
     table = config.machine.engines

@@ -71,7 +71,7 @@ def test_several_ports_bring_the_same_in_the_cycles_of_the_models(ports):
                 machine.device.set(name, value)
             for program in (Chain(0, 3, only=False, config=config), Chain(1, 3, config=config)):
                 checked = agrees(machine, program)[1]
-                assert checked["commands"] == (len(program) if machine.device.pace else 0)
+                assert checked["commands"] == (len(program) if machine.device.memory else 0)
 
 
 @pytest.mark.parametrize("memory", STALLS, ids=str)

@@ -12,6 +12,7 @@ from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError, counted
 from gradloom.sim.run.machine import Ran
+from gradloom.sim.time.forecast import Memory
 from gradloom.systems.task import Outcome, ProgramTask
 
 CONFIG = LanguageConfig()
@@ -41,7 +42,7 @@ def ran(task):
     start, done = task.expected.commands[0]
     return Ran(
         program=task.program,
-        pace={"read_latency": 40, "write_latency": 10},
+        memory=Memory(),
         counters=ProgramCounters(
             cycles=task.expected.total,
             phases=task.expected.phases,

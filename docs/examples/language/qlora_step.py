@@ -30,7 +30,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.run.memory import dram_of
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.forecast import Memory, forecast
 from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.transformer import IDENTITY
@@ -113,7 +113,6 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
 
     ``progress(done, total, text)`` is called with each stage, and as the simulation goes on.
     """
-    memory = {"read_latency": asked.latency, "port_reads": asked.port_reads}
 
     def tell(text: str) -> None:
         progress(0, 0, text)
@@ -121,13 +120,14 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
     tell("reading the model")
     config = PRESETS[asked.preset].config
     dram = dram_of(asked.dram, config)
+    memory = Memory(read_latency=asked.latency, port_reads=asked.port_reads, dram=dram)
     training = prepared(asked.tokens, asked.layers, asked.head, asked.from_layer, asked.kept)
     tell("step in floating point, for the exponents")
     frac = training.fracs(largest(training.exact()), headroom=1)
     layout = Layout()
     place_frozen(training, layout)
     tell("forecast")
-    told = forecast(lower(training.operations, frac, layout, config).instructions, config=config, dram=dram, **memory)
+    told = forecast(lower(training.operations, frac, layout, config).instructions, config=config, memory=memory)
     wanted = wanted_cycles(training, config)
     said = {
         "tokens": asked.tokens,
@@ -144,7 +144,7 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
         simulated = MachineRunner.simulated(
             config,
             memory_bytes=memory_needed(training, frac, config),
-            timing=memory | {"dram": dram.word if dram else 0},
+            timing=vars(memory) | {"dram": dram.word if dram else 0},
             progress=progress,
             expected=told.total,
         )

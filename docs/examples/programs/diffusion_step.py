@@ -21,7 +21,7 @@ from gradloom.preset import PRESETS
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.formats.tiles.product import ProductOpcode
 from gradloom.sim.run.memory import dram_of
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.forecast import USUAL, Memory, forecast
 from gradloom.sim.time.product import rows_of
 from gradloom.systems.diffusion.program.step import lowered
 from gradloom.systems.diffusion.task import fresh_adapters, with_rank
@@ -37,17 +37,14 @@ def array_cycles(each: Instruction) -> int:
     return rows_of({"tiles": 0} | each.operands, CONFIG)
 
 
-def measured(batch: int, forwards: bool = True, ports: int = 1, **memory: Any) -> dict[str, Any]:
-    """The figures of a step of ``batch`` images, with ``ports`` AXI managers.
-
-    ``memory``: see :func:`~gradloom.sim.time.forecast.forecast`.
-    """
+def measured(batch: int, forwards: bool = True, ports: int = 1, memory: Memory = USUAL) -> dict[str, Any]:
+    """The figures of a step of ``batch`` images, with ``ports`` AXI managers."""
     config = replace(CONFIG, forwards=int(forwards), ports=ports)
     shapes, weights = shipped_unet()
     listed = with_rank(shapes, 8, "cross-attention")
     learnt = fresh_adapters(listed, 0)
     step = lowered(config, network(listed, weights | learnt), learnt, images=batch, lr=1e-3)
-    told = forecast(step.program, **memory)
+    told = forecast(step.program, memory=memory)
     own: Counter[str] = Counter()
     reads: Counter[str] = Counter()
     stores: Counter[str] = Counter()
@@ -90,8 +87,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     try:
-        memory = {"read_latency": asked.latency, "port_reads": asked.port_reads, "dram": dram_of(asked.dram, CONFIG)}
-        found = measured(asked.batch, not asked.through_memory, asked.ports, **memory)
+        dram = dram_of(asked.dram, CONFIG)
+        memory = Memory(read_latency=asked.latency, port_reads=asked.port_reads, dram=dram)
+        found = measured(asked.batch, not asked.through_memory, asked.ports, memory)
     except ValueError as error:
         parser.error(str(error))
     if asked.json:

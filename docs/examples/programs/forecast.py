@@ -16,7 +16,7 @@ from gradloom.boards import find
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.run.memory import dram_of
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.forecast import Memory, forecast
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
 
@@ -38,7 +38,7 @@ def main() -> None:
     try:
         port_reads = find(asked.board).port_reads if asked.board else asked.port_reads or 0
         config = ImageConfig(outstanding=asked.outstanding, ports=asked.ports)
-        dram = dram_of(asked.dram, config)
+        memory = Memory(read_latency=asked.latency, port_reads=port_reads, dram=dram_of(asked.dram, config))
     except ValueError as error:
         parser.error(str(error))
     network = load_pretrained()
@@ -47,7 +47,7 @@ def main() -> None:
     a = [np.zeros((4, n), np.int64) for n in network.taps]
     b = [np.zeros((network.classes, 4), np.int64) for _ in network.taps]
     plan = plan_finetune(lowered, Settings(samples=1024), images, labels, a, b)
-    result = forecast(plan, read_latency=asked.latency, port_reads=port_reads, dram=dram)
+    result = forecast(plan, memory=memory)
     if asked.json:
         print(
             json.dumps(

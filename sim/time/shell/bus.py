@@ -20,7 +20,39 @@ from .sequencer import SequencedMachine
 if TYPE_CHECKING:
     from .dram import Dram
 
-__all__ = ["Bus", "ReadingMachine", "Sink", "TransferTime"]
+__all__ = ["USUAL", "Bus", "Memory", "ReadingMachine", "Sink", "TransferTime"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What a forecast knows of the memory behind a machine's ports.
+
+    Parameters
+    ----------
+    read_latency, write_latency : int
+        As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
+        response ``write_latency + 1`` cycles after a burst's last datum.
+    port_reads : int
+        Reads that a port keeps in flight, :attr:`~gradloom.boards.Board.port_reads` of a board; 0: as many as the
+        machine asks for.
+    dram : Dram, optional
+        What lies behind the ports; without, data is there after the latencies.
+    """
+
+    read_latency: int = 40
+    write_latency: int = 10
+    port_reads: int = 0
+    dram: "Dram | None" = None
+
+    def __post_init__(self) -> None:
+        for name, least in ("read_latency", 1), ("write_latency", 1), ("port_reads", 0):
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(f"{name}={value}: must be at least {least}")
+
+
+#: As a simulation's memory is until it is told otherwise.
+USUAL = Memory()
 
 
 @dataclass(eq=False, slots=True)
@@ -67,15 +99,15 @@ class Bus:
     def __init__(self, machine: "ReadingMachine") -> None:
         self.machine = machine
         self.agenda = machine.agenda
-        self.latency = machine.read_latency
-        self.port_reads = machine.port_reads
+        self.latency = machine.memory.read_latency
+        self.port_reads = machine.memory.port_reads
         self.wanted = 0  # beats of a fetch that waits
         self.in_flight = 0
         self.outstanding = machine.outstanding
         #: Cycles from a beat of a burst to the next.
         self.spacing = 1
         #: What becomes of beats tells when addresses may follow.
-        self.limited = bool(machine.port_reads)
+        self.limited = bool(self.port_reads)
         self.trying = -1
         self.last = -1  # cycle of the last beat so far
         self.offered: tuple[int, int] | None = None
@@ -310,16 +342,13 @@ class ReadingMachine(SequencedMachine):
         table: Engines,
         shell: Mapping[str, int],
         program_offset: int,
-        read_latency: int,
-        port_reads: int,
-        dram: "Dram | None",
+        memory: Memory,
     ) -> None:
         super().__init__(commands, table, shell, program_offset)
         self.ports: int = shell["ports"]
         self.outstanding = shell["outstanding"] * self.ports
-        self.read_latency = read_latency
-        self.port_reads = port_reads
-        self.dram = dram.timed(self.beat_bytes) if dram is not None else None
+        self.memory = memory
+        self.dram = memory.dram.timed(self.beat_bytes) if memory.dram is not None else None
         self.bus = self.make_bus()
         self.engines |= {LOAD: self.bus}
         self.sinks: dict[int, Sink] = {}

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import STORE, Engines
 
-from .bus import Bus, ReadingMachine
+from .bus import Bus, Memory, ReadingMachine
 
 if TYPE_CHECKING:
-    from .dram import Dram
     from .ports import WritePort
 
 __all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "TimedMachine", "Waking"]
@@ -106,7 +105,7 @@ class StoreTime(OneAtATime):
     def __init__(self, machine: "ShellMachine") -> None:
         self.machine = machine
         self.agenda = machine.agenda
-        self.latency = machine.write_latency
+        self.latency = machine.memory.write_latency
         self.offered = None
         self.command = None
         self.free_at = 0
@@ -255,7 +254,7 @@ def _write_ports(machine: "ShellMachine") -> list["WritePort"]:
     from .ports import WritePort
 
     parts, depth = 16 // machine.burst, 2 * machine.burst
-    most, latency = machine.outstanding // machine.ports, machine.write_latency
+    most, latency = machine.outstanding // machine.ports, machine.memory.write_latency
     return [WritePort(most=most, parts=parts, depth=depth, latency=latency) for _ in range(machine.ports)]
 
 
@@ -272,20 +271,9 @@ class ShellMachine(ReadingMachine):
         table: Engines,
         shell: Mapping[str, int],
         program_offset: int,
-        read_latency: int,
-        write_latency: int,
-        port_reads: int = 0,
-        dram: "Dram | None" = None,
+        memory: Memory,
     ) -> None:
-        for name, value, least in (
-            ("read_latency", read_latency, 1),
-            ("write_latency", write_latency, 1),
-            ("port_reads", port_reads, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name}={value}: must be at least {least}")
-        super().__init__(commands, table, shell, program_offset, read_latency, port_reads, dram)
-        self.write_latency = write_latency
+        super().__init__(commands, table, shell, program_offset, memory)
         self.store = StoreTime(self)
         self.engines |= {STORE: self.store}
         self.queues: dict[int, Queue] = {}
@@ -312,17 +300,9 @@ class TimedMachine(ShellMachine):
     """
 
     def __init__(
-        self,
-        commands: Sequence[Instruction],
-        table: Engines,
-        config: Any,
-        program_offset: int,
-        read_latency: int,
-        write_latency: int,
-        port_reads: int = 0,
-        dram: "Dram | None" = None,
+        self, commands: Sequence[Instruction], table: Engines, config: Any, program_offset: int, memory: Memory
     ) -> None:
-        super().__init__(commands, table, config.shell, program_offset, read_latency, write_latency, port_reads, dram)
+        super().__init__(commands, table, config.shell, program_offset, memory)
         self.config = config
         self.models: dict[str, Any] = {}
         self.held = self.array_cycles = 0

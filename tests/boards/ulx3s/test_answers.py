@@ -48,7 +48,7 @@ def test_the_board_says_the_classes_of_the_reference(plan, tmp_path, outstanding
     (cycles,) = re.findall(r"cycles: (\d+)", lines[-2])
     assert int(cycles) == 82_828
     # The memory's bursts are asked for one at a time, which the forecast does not follow.
-    told = sum(stage.blocks * forecast(plan.programs[stage.program][1], **ON_CHIP).total for stage in plan.stages)
+    told = sum(stage.blocks * forecast(plan.programs[stage.program][1], memory=ON_CHIP).total for stage in plan.stages)
     assert told < int(cycles) < 1.05 * told
 
 

@@ -12,6 +12,7 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.time.shell.bus import Memory
 from gradloom.sim.time.shell.dram import Dram
 from gradloom.sim.time.shell.shell import Queue, ShellMachine
 from gradloom.sim.time.timing import Timing, compare
@@ -55,8 +56,8 @@ DRAM = Dram(refresh_every=300, refresh_for=70, beat=256, turn=9, miss=13, page=9
 FAST = Dram(refresh_every=700, refresh_for=200, beat=43, turn=0, miss=90, page=13, bank=3)
 
 
-def forecast(program, latency, port_reads, dram):
-    machine = ShellMachine(program.instructions, IMAGES, SHELL, PROGRAM, latency, latency, port_reads, dram)
+def forecast(program, memory):
+    machine = ShellMachine(program.instructions, IMAGES, SHELL, PROGRAM, memory)
     machine.queues[0] = Pad(machine)
     total = machine.run()
     return Timing(
@@ -94,7 +95,8 @@ async def transfers_take_as_long_as_forecast(dut):
         dut.port_reads.value = port_reads
         dut.dram.value = dram.word if dram else 0
         program = transfers(seed, 40)
-        told = forecast(program, latency, port_reads, dram)
+        memory = Memory(read_latency=latency, write_latency=latency, port_reads=port_reads, dram=dram)
+        told = forecast(program, memory)
         await host.put(PROGRAM, program.code)
         await host.set("PROGRAM_COMMANDS", len(program))
         for _ in range(dram.refresh_every if dram else 0):

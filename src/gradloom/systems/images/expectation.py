@@ -6,7 +6,6 @@ take.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.forecast import Memory, forecast
 from gradloom.systems.asked import Asked
 from gradloom.systems.results import Planned, PlannedWork
 from gradloom.workload import Progress
@@ -37,7 +36,7 @@ __all__ = ["ON_CHIP", "SAMPLES", "expectation", "plan"]
 SAMPLES = LENET5.samples
 
 #: Cycles of the memory in block RAM, as :func:`forecast` counts them.
-ON_CHIP: dict[str, Any] = {"read_latency": 5, "write_latency": 1}
+ON_CHIP = Memory(read_latency=5, write_latency=1)
 
 
 def expectation(
@@ -133,7 +132,7 @@ def _alone(config: ImageConfig, rank: int, wide: bool) -> Planned:
     commands = 0
     for stage in plan.stages:
         at, asm = plan.programs[stage.program]
-        found = forecast(asm.instructions, config=config, program_offset=at - BLOCK * stage.block, **ON_CHIP)
+        found = forecast(asm.instructions, config=config, program_offset=at - BLOCK * stage.block, memory=ON_CHIP)
         times = stage.runs * stage.blocks
         commands += times * len(asm)
         for name, cycles in found.phases.items():

@@ -29,10 +29,12 @@ def test_a_step_on_several_ports(training, several, memory):
     for name, value in (usual | memory).items():
         several.device.set(name, value)
     _, run = compared(training(rule=AdamW(lr=1e-2)), several)
-    if several.device.pace is None:
+    if several.device.memory is None:
         return
     # The same program with one port of these, as wide as a beat, and half as wide.
     told = run.ran.forecast
     assert told is not None and told.total == run.counters.cycles
-    alone = forecast(run.instructions, config=CONFIG, program_offset=run.ran.program.offset, **several.device.pace)
+    alone = forecast(
+        run.instructions, config=CONFIG, program_offset=run.ran.program.offset, memory=several.device.memory
+    )
     print(f"{memory}: {told.total} cycles, {alone.total} with one port of 256 bits")

@@ -21,7 +21,7 @@ def compared(training, machine):
     checked = run.check(reference)
     assert reference.saturated == 0 and checked["words"] == sum(each.size for each in run.values.values())
     # Random stalls have no forecast.
-    assert checked["commands"] == (len(run.instructions) if machine.device.pace else 0)
+    assert checked["commands"] == (len(run.instructions) if machine.device.memory else 0)
     return reference, run
 
 
@@ -110,7 +110,7 @@ def test_the_forecast_of_a_step(training, machine, latency):
         _, run = compared(training(), machine)
     finally:
         machine.device.set("read_latency", 1)
-    assert run.ran.pace["read_latency"] == latency and run.ran.forecast.total == run.counters.cycles
+    assert run.ran.memory.read_latency == latency and run.ran.forecast.total == run.counters.cycles
 
 
 def test_a_changed_model_of_time_is_caught(training, machine, forecast_is_compared):

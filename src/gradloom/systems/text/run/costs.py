@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.forecast import USUAL, Memory, forecast
 
 from ..program.layout import Layout
 
@@ -27,12 +27,10 @@ class StepCost:
     shared_bytes: int
 
 
-def step_cost(
-    program: Assembler, layout: Layout, config: LanguageConfig, *, read_latency: int = 40, port_reads: int = 0
-) -> StepCost:
+def step_cost(program: Assembler, layout: Layout, config: LanguageConfig, *, memory: Memory = USUAL) -> StepCost:
     """Of such a step."""
     return StepCost(
-        cycles=forecast(program, config=config, read_latency=read_latency, port_reads=port_reads).total,
+        cycles=forecast(program, config=config, memory=memory).total,
         commands=len(program.instructions),
         program_bytes=len(program.code),
         shared_bytes=layout.shared_bytes,

@@ -6,7 +6,7 @@ from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.forecast import USUAL, Memory, forecast
 from gradloom.sim.time.timing import Timing
 
 from ..program.engines.linear import chain
@@ -16,11 +16,11 @@ __all__ = ["forecast_products"]
 
 
 def forecast_products(
-    jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, read_latency: int = 40, write_latency: int = 10
+    jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, memory: Memory = USUAL
 ) -> Timing:
     """Forecasts products back to back, as a program of their own."""
     config = config or LanguageConfig()
     program = Assembler()
     chain(program, jobs, config)
     program.add(CONTROL, ControlOpcode.END)
-    return forecast(program, config=config, read_latency=read_latency, write_latency=write_latency)
+    return forecast(program, config=config, memory=memory)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.shell.parameters import ShellParameters
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.forecast import USUAL, Memory, forecast
 
 from ..program.sections import is_pause
 
@@ -18,9 +18,9 @@ _TRIES = 6
 _MARGIN, _FASTER = 0.97, 0.75
 
 
-def section_cycles(program: Assembler, config: ShellParameters, *, read_latency: int = 40) -> list[int]:
+def section_cycles(program: Assembler, config: ShellParameters, *, memory: Memory = USUAL) -> list[int]:
     """Cycles of each section, by the forecast."""
-    told = forecast(program, config=config, read_latency=read_latency)
+    told = forecast(program, config=config, memory=memory)
     ends = [
         times[1] for step, times in zip(program.instructions, told.commands, strict=True) if times and is_pause(step)
     ]
@@ -28,7 +28,7 @@ def section_cycles(program: Assembler, config: ShellParameters, *, read_latency:
 
 
 def kept_spacing(
-    lowered: Callable[[int], Assembler], bound: int, config: ShellParameters, *, read_latency: int = 40
+    lowered: Callable[[int], Assembler], bound: int, config: ShellParameters, *, memory: Memory = USUAL
 ) -> tuple[int, list[int]]:
     """The ``yield_every`` with which all sections keep ``bound``.
 
@@ -43,7 +43,7 @@ def kept_spacing(
     """
     every, least = bound, 0
     for number in range(_TRIES):
-        cycles = section_cycles(lowered(every), config, read_latency=read_latency)
+        cycles = section_cycles(lowered(every), config, memory=memory)
         longest = max(cycles)
         if longest <= bound:
             return every, cycles
