@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..formats.tiles.codes import EDGE, WIDE
@@ -12,13 +12,21 @@ from ..hierarchy import place
 from ..shell.signature import PortBeat
 from ..stream.delay import delay
 
-__all__ = ["TileIntake", "records", "tile_exponent", "tile_write"]
+__all__ = ["TileIntake", "TileSlots", "records", "tile_exponent", "tile_pair", "tile_write"]
 
 
 def tile_write(slots):
     """A beat of a row on its way to a slot."""
     return data.StructLayout(
         {"valid": 1, "slot": range(max(slots, 2)), "row": range(EDGE), "beat": 3, "data": 8 * BEAT}
+    )
+
+
+def tile_pair(slots):
+    """A beat of a row, or two on their way to a slot: ``first`` if valid is of an even number, ``second`` the next."""
+    half = data.StructLayout({"valid": 1, "data": 8 * BEAT})
+    return data.StructLayout(
+        {"slot": range(max(slots, 2)), "row": range(EDGE), "pair": 2, "halves": data.ArrayLayout(half, 2)}
     )
 
 
@@ -31,13 +39,30 @@ def records(m, engine, name, platform, **options):
     """Places the :class:`TileIntake` of an engine's load port NAME.
 
     It is called ``intake_NAME``. ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where
-    the port takes forwards, a cycle later, and with those of what STORE forwards.
+    the port takes forwards, a cycle later, and with those of what STORE forwards. ``pair`` is ``write`` for
+    :class:`TileSlots`: STORE forwards two beats of codes of 16 bits at once.
     """
     intake = place(m, f"intake_{name}", TileIntake(**options), platform)
     port, forward = getattr(engine, f"load_{name}"), getattr(engine, f"forward_{name}", None)
     connect(m, flipped(port.beats), intake.beats)
     m.d.comb += port.refuse.eq(intake.refuse)
-    return intake if forward is None else _with_forwards(m, intake, forward)
+    if forward is None:
+        return _with_pair(m, intake, intake.write, intake.exponent)
+    return _with_forwards(m, intake, forward)
+
+
+def _with_pair(m, intake, write, exponent, both=0, behind=None):
+    """``write`` as it is, and as a pair."""
+    pair = Signal(tile_pair(intake.slots))
+    m.d.comb += [
+        *(pair[name].eq(write[name]) for name in ("slot", "row")),
+        pair.pair.eq(write.beat[1:]),
+        pair.halves[0].valid.eq(write.valid & ~write.beat[0]),
+        pair.halves[0].data.eq(write.data),
+        pair.halves[1].valid.eq(write.valid & (write.beat[0] | both)),
+        pair.halves[1].data.eq(write.data if behind is None else behind),
+    ]
+    return SimpleNamespace(write=write, pair=pair, exponent=exponent)
 
 
 def _with_forwards(m, intake, forward):
@@ -56,7 +81,59 @@ def _with_forwards(m, intake, forward):
         exponent.slot.eq(Mux(beat.valid, beat.slot, header.slot)),
         exponent.exponent.eq(Mux(beat.valid, beat.data[:8], header.exponent)),
     ]
-    return SimpleNamespace(write=write, exponent=exponent)
+    behind = Mux(beat.valid, beat.behind, loaded.data)
+    return _with_pair(m, intake, write, exponent, beat.valid & beat.both, behind)
+
+
+class TileSlots(wiring.Component):
+    """Slots of rows of codes of 16 bits: one beat is read in a cycle.
+
+    Parameters
+    ----------
+    slots : int
+    pairs : bool
+        Two beats may be written in a cycle, of ports that take forwards: even beats and odd ones have a memory each.
+
+    Members
+    -------
+    write : of :func:`records`, its ``pair``. slot, row, beat : of the beat that is read. o : it, a cycle later.
+    """
+
+    def __init__(self, *, slots, pairs):
+        self.slots, self.pairs = slots, pairs
+        super().__init__(
+            {
+                "write": In(tile_pair(slots)),
+                "slot": In(range(max(slots, 2))),
+                "row": In(range(EDGE)),
+                "beat": In(3),
+                "o": Out(8 * BEAT),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        write, bits, codes = self.write, (self.slots - 1).bit_length(), []
+        even, odd = write.halves
+        for number, half in enumerate((even, odd) if self.pairs else (even,)):
+            m.submodules[f"codes_{number}"] = kept = memory.Memory(
+                shape=8 * BEAT,
+                depth=self.slots * EDGE * (4 if self.pairs else 8),
+                init=[],
+                attrs={"ram_style": "ultra"},
+            )
+            into, read = kept.write_port(), kept.read_port()
+            below = Const(0, 0) if self.pairs else odd.valid
+            m.d.comb += [
+                into.en.eq(half.valid if self.pairs else even.valid | odd.valid),
+                into.addr.eq(Cat(below, write.pair, write.row, write.slot[:bits])),
+                into.data.eq(half.data),
+                read.addr.eq(Cat(self.beat[1:] if self.pairs else self.beat, self.row, self.slot[:bits])),
+            ]
+            codes.append(read.data)
+        # mutant other-half: m.d.comb += self.o.eq(codes[0])
+        m.d.comb += self.o.eq(Mux(delay(m, self.beat[0], 1), codes[-1], codes[0]))
+        return m
 
 
 class TileIntake(wiring.Component):

@@ -124,6 +124,7 @@ class TileStore(wiring.Component):
         words of the engines --> one of them --> 16 lanes of codes --> beats
 
     The record's header leaves :attr:`latency` cycles after the request, then a beat a cycle as long as they are taken.
+    With ``only`` a beat has 16 codes, of 16 bits too: ``behind`` has the upper half, which no bus takes.
     The exponent is the least with which the largest word's leading bit is within a code,
     :func:`~gradloom.rtl.formats.tiles.codes.stored`. A record of what codes of 8 bits leave has the exponent of codes
     of 16, and zeros where an end limits either.
@@ -132,24 +133,29 @@ class TileStore(wiring.Component):
     ----------
     banks : tuple of int
         Of the result slots of each engine; see :class:`~.tile_port.ResultSignature`.
+    pairs : bool
+        There is ``behind``: else ``only`` is to be 0.
 
     Members
     -------
     port : of the shell; ``arg`` as :data:`~gradloom.rtl.formats.tiles.records.TileArgument`. A slot that is not there,
         or another number of beats than the record has, is refused.
-    source : with the request: whose slot it is.
+    source, only : with the request: whose slot it is; the record goes to a slot only.
+    behind : with the beat: the next 8 codes of 16 bits of a record with ``only``.
     results_N : result slots of engine N.
     saturated, underflowed : words whose code was limited because an exponent ended, and became 0, in this cycle.
     """
 
     latency = 4
 
-    def __init__(self, *, banks=(1,)):
-        self.banks = banks
+    def __init__(self, *, banks=(1,), pairs=False):
+        self.banks, self.pairs = banks, pairs
         super().__init__(
             {
                 "port": In(StoreSignature(8 * BEAT)),
                 "source": In(range(max(len(banks), 2))),
+                "only": In(1),
+                "behind": Out(8 * BEAT),
                 **{f"results_{n}": Out(ResultSignature(count)) for n, count in enumerate(banks)},
                 "saturated": Out(8),
                 "underflowed": Out(8),
@@ -165,13 +171,14 @@ class TileStore(wiring.Component):
         m = Module()
         depth = 16
         tag = data.StructLayout({"valid": 1, "header": 1, "upper": 1, "count": range(WORDS + 1)})
-        m.submodules.queue = queue = SyncFIFOBuffered(width=8 * BEAT, depth=depth)
+        m.submodules.queue = queue = SyncFIFOBuffered(width=(16 if self.pairs else 8) * BEAT, depth=depth)
         credit = Signal(range(depth + 1), init=depth)
         request, asked = self.port.request, Signal(TileArgument)
         arg, source, busy, begins = Signal(TileArgument), Signal.like(self.source), Signal(), Signal(4)
         m.d.comb += [asked.eq(request.p.arg), request.ready.eq(~busy)]
-        # Beats of a row less 1, and of the record.
-        row_beats = Mux(asked.wide, asked.features[3:], asked.features[4:])
+        # A row's beats have 8 codes of 16 bits each, else 16 codes. Beats of a row less 1, and of the record.
+        halves, split = asked.wide & ~self.only, Signal()
+        row_beats = Mux(halves, asked.features[3:], asked.features[4:])
         expected = Signal(range(EDGE * 8 + 2))
         m.d.comb += expected.eq((asked.rows + 1) * (row_beats + 1) + 1)
         missing = Array(each.refuse for each in self.results)[self.source]
@@ -179,7 +186,7 @@ class TileStore(wiring.Component):
         row, at, go, last = Signal(range(EDGE)), Signal(3), Signal(), Signal()
         beats = Signal(3)
         with m.If(request.valid & request.ready):
-            m.d.sync += [arg.eq(asked), source.eq(self.source), busy.eq(1), begins.eq(1)]
+            m.d.sync += [arg.eq(asked), source.eq(self.source), busy.eq(1), begins.eq(1), split.eq(halves)]
             m.d.sync += [row.eq(0), at.eq(0), beats.eq(row_beats)]
         with m.Else():
             m.d.sync += begins.eq(begins << 1)
@@ -206,7 +213,7 @@ class TileStore(wiring.Component):
         walking = Signal()
         with m.If(sends):
             m.d.sync += walking.eq(1)
-        column = Mux(arg.wide, at[1:], at)[:2]
+        column = Mux(split, at[1:], at)[:2]
         m.d.comb += [go.eq(walking & (credit != 0)), last.eq((row == arg.rows) & (at == beats))]
         for n, each in enumerate(self.results):
             m.d.comb += [
@@ -230,7 +237,7 @@ class TileStore(wiring.Component):
             left.eq(arg.features + 1 - (column << 4)),
             now.valid.eq(go | sends),
             now.header.eq(sends),
-            now.upper.eq(at[0]),
+            now.upper.eq(at[0] & split),
             now.count.eq(Mux(go, Mux(left > WORDS, WORDS, left), 0)),
         ]
         read = delay(m, now, 1, reset_less=False)
@@ -247,13 +254,13 @@ class TileStore(wiring.Component):
         chosen = Array(first + column[0] if two > 1 else first for first, two in zip(firsts, self.banks))[source]
         m.d.sync += words.eq(_choice(choices, registered(m, chosen, max(len(choices) - 1, 1).bit_length())))
         made = [delay(m, read, n, reset_less=False) for n in range(1, CodeLane.latency + 2)]
-        wide, rest = registered(m, arg.wide), registered(m, arg.rest)
+        wide, rest, whole = registered(m, arg.wide), registered(m, arg.rest), registered(m, ~split)
         lanes = []
         for n in range(WORDS):
             lane = place(m, f"lane_{n}", CodeLane(), platform)
             before = made[CodeLane.latency - 2]
             # mutant both-halves: half = Const(1)
-            half = ~wide | (before.upper == n // (WORDS // 2))
+            half = whole | (before.upper == n // (WORDS // 2))
             counts = registered(m, (n < before.count) & half & ~gone)
             m.d.comb += [
                 lane.i.eq(words[n]),
@@ -273,9 +280,11 @@ class TileStore(wiring.Component):
         lower, upper = (Cat(lane.o for lane in half) for half in (lanes[: WORDS // 2], lanes[WORDS // 2 :]))
         m.d.comb += [
             queue.w_en.eq(made.valid),
-            queue.w_data.eq(Mux(wide, Mux(made.upper, upper, lower), narrow) | Mux(made.header, exponent[:8], 0)),
+            queue.w_data.eq(
+                Cat(Mux(wide, Mux(made.upper, upper, lower), narrow) | Mux(made.header, exponent[:8], 0), upper)
+            ),
             self.port.beats.valid.eq(queue.r_rdy),
-            self.port.beats.p.eq(queue.r_data),
+            Cat(self.port.beats.p, self.behind).eq(queue.r_data),
             queue.r_en.eq(self.port.beats.ready),
         ]
         return m

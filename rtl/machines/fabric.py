@@ -80,7 +80,7 @@ class Fabric(wiring.Component):
         loads = [getattr(units[each], f"load_{port.port.name}") for each in own for port in each.loads]
         loaded = self._load(m, loads)
         forwards = self._forwards(m, platform, loaded) if self.forwards else None
-        records = self._records(m, platform)
+        records = self._records(m, platform, forwards)
         self._store(m, forwards, records)
         for name in Health.members:
             events = [unit.health[name] for unit in units.values()]
@@ -89,19 +89,25 @@ class Fabric(wiring.Component):
             m.d.sync += self.health[name].eq(sum(events))
         return m
 
-    def _records(self, m: Module, platform: Any) -> TileStore | None:
+    def _records(self, m: Module, platform: Any, forwards: SimpleNamespace | None) -> TileStore | None:
         """Places what makes records of result slots, if an engine has some."""
         stores = self.machine.engines.stores
         banks = {port: port.port.banks for port in stores if isinstance(port.port, TileStorePort)}
         ports = list(banks)
         if not ports:
             return None
-        records = place(m, "records", TileStore(banks=tuple(banks.values())), platform)
+        records = place(m, "records", TileStore(banks=tuple(banks.values()), pairs=self.forwards == 2), platform)
         units = {each.name: unit for each, unit in self._units.items()}
         for port, results in zip(ports, records.results, strict=True):
             connect(m, results, getattr(units[port.engine], f"store_{port.port.name}"))
-        number = self.request.p.source
-        m.d.comb += records.source.eq(sum(Mux(number == port, n, 0) for n, port in enumerate(ports)))
+        request = self.request.p
+        m.d.comb += records.source.eq(sum(Mux(request.source == port, n, 0) for n, port in enumerate(ports)))
+        if forwards and self.forwards == 2:
+            m.d.comb += [
+                records.only.eq(request.only),
+                forwards.unit.only.eq(request.only),
+                forwards.unit.i.behind.eq(records.behind),
+            ]
         return records
 
     def _load(self, m: Module, ports: list[Any]) -> list[Signal]:
@@ -133,8 +139,8 @@ class Fabric(wiring.Component):
         ``loaded``: of each load port whether LOAD's payload is its. A beat waits where LOAD brought one to the port in
         the cycle before, whose way is a cycle longer.
 
-        Returns ``refused``, as ``refuse_store`` in time; ``waits``: STORE takes no beat; and what is to be driven:
-        ``begin``, a request is accepted; ``come``, a beat is taken; ``over``, it is the last.
+        Returns its ``unit``; ``refused``, as ``refuse_store`` in time; ``waits``: STORE takes no beat; and what is to
+        be driven: ``begin``, a request is accepted; ``come``, a beat is taken; ``over``, it is the last.
         """
         request, engines = self.request.p, self.machine.engines
         unit = place(m, "forward", TileForward(), platform)
@@ -171,7 +177,7 @@ class Fabric(wiring.Component):
             valid = Signal(name=f"forward_{n}")
             m.d.sync += valid.eq(come & chosen[n])
             m.d.comb += taker.beat.valid.eq(valid)
-        return SimpleNamespace(refused=refused, waits=waits, begin=begin, come=come, over=over)
+        return SimpleNamespace(unit=unit, refused=refused, waits=waits, begin=begin, come=come, over=over)
 
     def _store(self, m: Module, forwards: SimpleNamespace | None, records: TileStore | None) -> None:
         """Requests to the port of their number, then its beats to STORE.

@@ -190,7 +190,7 @@ class EngineSpec:
             **{
                 f"forward_{port.name}": In(ForwardSignature(data_bits, port.arg))
                 for port in self.loads
-                if forwards & port.forwards
+                if forwards and port.forwards
             },
             **{f"store_{port.name}": In(port.signature(data_bits)) for port in self.stores},
             "health": Out(Health),

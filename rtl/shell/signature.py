@@ -147,7 +147,9 @@ def LoadBeat(data_bits, ports):
 #: What STORE asks of a source: ``beats`` beats on its input stream.
 StoreRequest = data.StructLayout({"source": 8, "arg": 32, "beats": 24})
 #: The same in machines with forwards: with ``forward`` the beats also go to the load port ``to``.
-_FORWARD_REQUEST = data.StructLayout({"source": 8, "arg": 32, "beats": 24, "to": 8, "to_arg": 32, "forward": 1})
+_FORWARD_REQUEST = data.StructLayout(
+    {"source": 8, "arg": 32, "beats": 24, "to": 8, "to_arg": 32, "forward": 1, "only": 1}
+)
 
 
 def store_request(forwards):
@@ -183,8 +185,10 @@ def ForwardBeat(data_bits):
     """A beat of a record that STORE forwards, and where it belongs.
 
     It is beat ``beat`` of row ``row`` of slot ``slot``; with ``header`` it is the record's first, with the exponent.
+    With ``both`` the row's next beat comes with it, which is even: ``behind``, which else is the beat itself.
     """
-    return data.StructLayout({"valid": 1, "header": 1, "slot": 8, "row": 6, "beat": 3, "data": data_bits})
+    beat = {"valid": 1, "header": 1, "both": 1, "slot": 8, "row": 6, "beat": 3}
+    return data.StructLayout(beat | {"data": data_bits, "behind": data_bits})
 
 
 class ForwardSignature(wiring.Signature):

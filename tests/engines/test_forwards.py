@@ -105,9 +105,11 @@ def lives(host, seed=3):
 
 
 _SHAPE = {"rows": 63, "features": 15, "wide": 1}
+#: Beats of the record; with ``only`` these have 16 codes each.
+BEATS = 129, 65
 GOOD = {
     "offset": 1 << 16,
-    "beats": 129,
+    "beats": BEATS[0],
     "source": ELEMENT.store("o"),
     "arg": _SHAPE,
     "to": NORM.load("a"),
@@ -127,6 +129,7 @@ WRONG = {
     "wide codes for a port of narrow ones": {"to": PRODUCT.load("x")},
     "narrow codes for a port of wide ones": {"arg": _SHAPE | {"wide": 0}, "beats": 65},
     "only, and no forward": {"forward": 0, "only": 1},
+    "beats of the other kind": {"beats": None},
     "no result slot": {"arg": _SHAPE | {"slot": 4}},
     "no source": {"source": len(MACHINE.engines.stores)},
 }
@@ -148,9 +151,10 @@ def test_what_cannot_be_forwarded_is_refused(host, case, only):
     program.room(1 << 15)
     for slot in (1, 2):
         program.load(more, "norm", "a", arg=tile_argument(slot, 64, 64))
-    good = GOOD | {"only": only}
+    good = GOOD | {"only": only, "beats": BEATS[only]}
     _store(program, **good)
-    _store(program, **good | {"offset": (1 << 16) + 4096} | WRONG[case])
+    bad = good | {"offset": (1 << 16) + 4096} | WRONG[case]
+    _store(program, **bad | {"beats": bad["beats"] or BEATS[not only]})
     _store(program, **good)
     program.end()
     with pytest.raises(ProgramError) as error:
@@ -167,7 +171,7 @@ def test_a_place_is_judged_where_memory_is_written(host, change, name):
     for only in (0, 1):
         program = PlacedProgram(CONFIG)
         program.room(1 << 15)
-        _store(program, **GOOD | {"only": only} | change)
+        _store(program, **GOOD | {"only": only, "beats": BEATS[only]} | change)
         program.end()
         if only and "offset" in change:
             run(host, program)
@@ -185,7 +189,7 @@ def test_an_abort_in_the_middle_leaves_nothing_behind(host):
             program = PlacedProgram(CONFIG)
             program.room(1 << 15)
             more = program.put(np.zeros(4 * beats, int))
-            _store(program, **GOOD | {"only": only})
+            _store(program, **GOOD | {"only": only, "beats": BEATS[only]})
             program.load(more, "norm", "a", arg=tile_argument(1, 64, 64))
             program.add(LOAD, offset=0, beats=1, dest=99)
             program.end()

@@ -1,5 +1,7 @@
 """Ports of records of tiles: what is loaded, and what STORE makes of words."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module
@@ -271,10 +273,16 @@ def test_slots_and_rows_that_are_not_there_are_refused():
     assert refused(WIDE, two, tile_argument(0, 2, 8), row=True) == [("x", 0)]
 
 
-def placed(unit, random, rows, features, wide, slot=1):
+def placed(unit, random, rows, features, wide, only, slot=1):
     """Beats of a record by slot, row and beat, as a forward's unit places them; None is the header's place."""
     record = TileRecord(rows, features, WIDE if wide else NARROW)
     beats, found = random.integers(0, 1 << 62, record.beats).tolist(), {}
+    come = [(beat, 0) for beat in beats]
+    if wide and only:
+        # Two at a time; a row's last has nothing behind it where their number is odd.
+        rest = [beats[1 + row * record.row_beats :][: record.row_beats] for row in range(rows)]
+        come = come[:1] + [(*row[n : n + 2], 99)[:2] for row in rest for n in range(0, len(row), 2)]
+        assert len(come) == record.slot_beats
 
     async def play(ctx):
         shape = {"rows": rows - 1, "features": features - 1, "_pad": 0}
@@ -283,30 +291,41 @@ def placed(unit, random, rows, features, wide, slot=1):
         assert not ctx.get(unit.refuse)
         assert ctx.get(unit.record).as_bits() == tile_argument(slot, rows, features, wide=wide)
         ctx.set(unit.begin, 1)
+        ctx.set(unit.only, int(only))
         await ctx.tick()
         ctx.set(unit.begin, 0)
-        left = list(beats)
+        ctx.set(unit.only, 0)
+        left = list(come)
         while left or ctx.get(unit.o.valid):
             if ctx.get(unit.o.valid):
-                place = None if ctx.get(unit.o.header) else (ctx.get(unit.o.row), ctx.get(unit.o.beat))
+                row, beat = ctx.get(unit.o.row), ctx.get(unit.o.beat)
+                place = None if ctx.get(unit.o.header) else (row, beat)
                 assert place not in found and ctx.get(unit.o.slot) == slot
                 found[place] = ctx.get(unit.o.data)
+                behind = ctx.get(unit.o.behind)
+                if ctx.get(unit.o.both) and place is not None:
+                    assert beat % 2 == 0
+                    found[row, beat + 1] = behind
+                elif place is not None and not (wide and only):
+                    assert behind == found[place]
             comes = bool(left) and random.integers(0, 3) > 0
-            ctx.set(unit.i, {"valid": int(comes), "data": left.pop(0) if comes else 0})
+            one, other = left.pop(0) if comes else (0, 0)
+            ctx.set(unit.i, {"valid": int(comes), "data": one, "behind": other})
             await ctx.tick()
 
     return record, beats, found, play
 
 
-@pytest.mark.parametrize("change", [None, "all-headers"])
+@pytest.mark.parametrize("change", [None, "all-headers", "beyond"])
 def test_beats_of_a_forward_find_their_places(change):
     """Records of all shapes one after another, with pauses."""
     unit = TileForward() if change is None else mutant(TileForward, change)()
     random, seen = np.random.default_rng(1), []
 
     async def play(ctx):
-        for rows, features, wide in ((3, 64, True), (1, 1, False), (5, 17, False), (64, 8, True), (2, 9, True)):
-            record, beats, found, steps = placed(unit, random, rows, features, wide)
+        shapes = ((3, 64, True), (1, 1, False), (5, 17, False), (64, 8, True), (2, 9, True), (2, 17, True))
+        for (rows, features, wide), only in product(shapes, (False, True)):
+            record, beats, found, steps = placed(unit, random, rows, features, wide, only)
             try:
                 await steps(ctx)
             except AssertionError:

@@ -1,12 +1,13 @@
 """Cycles of a LoRA step of the shipped UNet, by the forecast.
 
-``python docs/examples/programs/diffusion_step.py [--batch 8] [--through-memory] [--latency N] [--port-reads N]
+``python docs/examples/programs/diffusion_step.py [--batch 8] [--forwards 0|1|2] [--latency N] [--port-reads N]
 [--ports N] [--dram BOARD] [--json]``
 
 The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
 in which rows of products enter the array; *multiplications*: those of all products, over the array's in all cycles. An
 engine's cycles are those of its commands, from start to done: WORDS and AdamW wait for memory in them. STORE sends a
-beat a cycle, to memory, to a slot of an engine or to both; with ``--through-memory`` to memory only.
+beat a cycle, to memory, to a slot of an engine or to both; with ``--forwards 0`` to memory only, with 2 a slot's beats
+have 16 codes of 16 bits.
 """
 
 import argparse
@@ -37,9 +38,9 @@ def array_cycles(each: Instruction) -> int:
     return rows_of({"tiles": 0} | each.operands, CONFIG)
 
 
-def measured(batch: int, forwards: bool = True, ports: int = 1, memory: Memory = USUAL) -> dict[str, Any]:
+def measured(batch: int, forwards: int = CONFIG.forwards, ports: int = 1, memory: Memory = USUAL) -> dict[str, Any]:
     """The figures of a step of ``batch`` images, with ``ports`` AXI managers."""
-    config = replace(CONFIG, forwards=int(forwards), ports=ports)
+    config = replace(CONFIG, forwards=forwards, ports=ports)
     shapes, weights = shipped_unet()
     listed = with_rank(shapes, 8, "cross-attention")
     learnt = fresh_adapters(listed, 0)
@@ -79,7 +80,7 @@ def main() -> None:
     """Prints them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--through-memory", action="store_true")
+    parser.add_argument("--forwards", type=int, default=CONFIG.forwards, help="of the machine: 0, 1 or 2")
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=0, help="reads that a port keeps; 0: all")
     parser.add_argument("--ports", type=int, default=1, help="ports on the memory, 1, 2 or 4")
@@ -89,7 +90,7 @@ def main() -> None:
     try:
         dram = dram_of(asked.dram, CONFIG)
         memory = Memory(read_latency=asked.latency, port_reads=asked.port_reads, dram=dram)
-        found = measured(asked.batch, not asked.through_memory, asked.ports, memory)
+        found = measured(asked.batch, asked.forwards, asked.ports, memory)
     except ValueError as error:
         parser.error(str(error))
     if asked.json:

@@ -10,7 +10,7 @@ from ...formats.tiles.tables import ARGUMENT, BASE, FIXED_TABLES, INDEX, SLOPE, 
 from ...hierarchy import place
 from ...stream.delay import delay, registered
 from ...stream.queue import ShortQueue
-from ..tile_load import records
+from ..tile_load import TileSlots, records
 from ..tile_port import EXPONENT
 from ..tile_results import TileResults, results_of
 from ..words import accept
@@ -241,7 +241,7 @@ class ElementEngine(wiring.Component):
 
     def _operands(self, m, platform, op, args, kind):
         """Codes of the beat in stage 5, and exponents in stage 4."""
-        slots, row, step = self.config.element_slots, self._row, self._step
+        slots, pairs, row, step = self.config.element_slots, self.config.forwards == 2, self._row, self._step
         bits = (slots - 1).bit_length()
         # Stage 1: rows. A row of pixels of the result is two rows of twice as many.
         pixels = registered(m, Cat(args.side > n for n in range(6)))
@@ -275,20 +275,12 @@ class ElementEngine(wiring.Component):
         codes, tops = [], []
         for name, address in (("a", address_a), ("b", address_b), ("c", address_c)):
             intake = records(m, self, name, platform, slots=slots, bits=WIDE)
-            m.submodules[f"slots_{name}"] = kept = memory.Memory(
-                shape=_BEAT, depth=slots * EDGE * _LANES, init=[], attrs={"ram_style": "ultra"}
-            )
-            write, read = kept.write_port(), kept.read_port()
+            kept = place(m, f"slots_{name}", TileSlots(slots=slots, pairs=pairs and name != "c"), platform)
             exponents = Array(Signal(signed(8), name=f"exponent_{name}_{n}", init=ZERO) for n in range(slots))
-            m.d.comb += [
-                write.en.eq(intake.write.valid),
-                write.addr.eq(Cat(intake.write.beat, intake.write.row, intake.write.slot[:bits])),
-                write.data.eq(intake.write.data),
-                read.addr.eq(address),
-            ]
+            m.d.comb += [kept.write.eq(intake.pair), Cat(kept.beat, kept.row, kept.slot[:bits]).eq(address)]
             with m.If(intake.exponent.valid):
                 m.d.sync += exponents[intake.exponent.slot[:bits]].eq(intake.exponent.exponent)
-            codes.append(registered(m, read.data))
+            codes.append(registered(m, kept.o))
             tops.append(exponents)
         # Exponents: of b and c one a command, of a one a pixel.
         held_b = registered(m, Mux(kind["own"], tops[0][args.a[:bits]], tops[1][args.b[:bits]]), signed(8))

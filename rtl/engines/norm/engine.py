@@ -100,7 +100,7 @@ class NormEngine(wiring.Component):
         return _TO_WORDS + NormSums.latency(lanes) + NormStatistics.latency
 
     def __init__(self, spec, config):
-        self.slots, self.lanes = config.norm_slots, config.norm_lanes
+        self.slots, self.lanes, self.pairs = config.norm_slots, config.norm_lanes, config.forwards == 2
         super().__init__(spec.members(config.data_bits, config.forwards))
 
     def elaborate(self, platform):
@@ -274,8 +274,8 @@ class NormEngine(wiring.Component):
         args = self._args
         intakes = {}
         for port, unit in (
-            ("a", NormOperand(slots=self.slots)),
-            ("b", NormOperand(slots=self.slots)),
+            ("a", NormOperand(slots=self.slots, pairs=self.pairs)),
+            ("b", NormOperand(slots=self.slots, pairs=self.pairs)),
             ("gain", NormGains()),
         ):
             gain = port == "gain"
@@ -283,7 +283,7 @@ class NormEngine(wiring.Component):
             slots = GAINS if gain else self.slots
             intake = records(m, self, port, platform, slots=slots, bits=WIDE, row=gain)
             m.d.comb += [
-                memory.write.eq(intake.write),
+                memory.write.eq(intake.write if gain else intake.pair),
                 memory.exponent.eq(intake.exponent),
                 memory.beat.eq(Cat(walk.beat, Const(0, 1)) >> (3 - self._side)),
             ]

@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 from ...formats.tiles.codes import EDGE
 from ...formats.tiles.records import BEAT
-from ..tile_load import tile_exponent, tile_write
+from ...hierarchy import place
+from ..tile_load import TileSlots, tile_exponent, tile_pair, tile_write
 from .lane import GradientWord, GroupWord
 
 __all__ = ["NormGains", "NormOperand", "NormKnown", "GAINS"]
@@ -19,17 +20,23 @@ GAINS = 32
 class NormOperand(wiring.Component):
     """Tiles of an operand in slots, and their exponents.
 
+    Parameters
+    ----------
+    slots : int
+    pairs : bool
+        Of :class:`~..tile_load.TileSlots`.
+
     Members
     -------
-    write, exponent : of :class:`~..tile_load.TileIntake`.
+    write, exponent : of :func:`~..tile_load.records`, a pair.
     slot, row, beat : of the beat that is read. codes, at : it and the tile's exponent, a cycle later.
     """
 
-    def __init__(self, *, slots):
-        self.slots = slots
+    def __init__(self, *, slots, pairs):
+        self.slots, self.pairs = slots, pairs
         super().__init__(
             {
-                "write": In(tile_write(slots)),
+                "write": In(tile_pair(slots)),
                 "exponent": In(tile_exponent(slots)),
                 "slot": In(range(slots)),
                 "row": In(range(EDGE)),
@@ -41,18 +48,13 @@ class NormOperand(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.tiles = tiles = Memory(
-            shape=unsigned(8 * BEAT), depth=self.slots * EDGE * 8, init=[], attrs={"ram_style": "ultra"}
-        )
+        tiles = place(m, "tiles", TileSlots(slots=self.slots, pairs=self.pairs), platform)
         m.submodules.exponents = exponents = Memory(shape=signed(8), depth=self.slots, init=[])
-        into, read = tiles.write_port(), tiles.read_port()
         own, at = exponents.write_port(), exponents.read_port(domain="comb")
         m.d.comb += [
-            into.en.eq(self.write.valid),
-            into.addr.eq(Cat(self.write.beat, self.write.row, self.write.slot)),
-            into.data.eq(self.write.data),
-            read.addr.eq(Cat(self.beat, self.row, self.slot)),
-            self.codes.eq(read.data),
+            tiles.write.eq(self.write),
+            *(getattr(tiles, name).eq(getattr(self, name)) for name in ("slot", "row", "beat")),
+            self.codes.eq(tiles.o),
             own.en.eq(self.exponent.valid),
             own.addr.eq(self.exponent.slot),
             own.data.eq(self.exponent.exponent),

@@ -8,7 +8,7 @@ from amaranth.lib import data
 
 from .codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO
 
-__all__ = ["BEAT", "TileArgument", "TileRecord", "tile_argument"]
+__all__ = ["BEAT", "TileArgument", "TileRecord", "record_of", "tile_argument"]
 
 #: Bytes of a beat.
 BEAT = 16
@@ -66,6 +66,11 @@ class TileRecord:
         return 1 + self.rows * self.row_beats
 
     @property
+    def slot_beats(self) -> int:
+        """Beats of the record where STORE sends it to a slot only: each has 16 codes, of 16 bits too."""
+        return 1 + self.rows * -(-self.features // BEAT)
+
+    @property
     def size(self) -> int:
         """Bytes of the record."""
         return BEAT * self.beats
@@ -93,3 +98,9 @@ class TileRecord:
             row, at = (int(n) for n in np.argwhere(whole == -(1 << self.bits - 1))[0])
             raise ValueError(f"record[{row}, {at}] is {whole[row, at]}: codes must be at least {1 + whole[row, at]}")
         return whole[:, : self.features], exponent
+
+
+def record_of(arg: int) -> TileRecord:
+    """The record of a STORE with this ``arg``."""
+    view = TileArgument.from_bits(arg)
+    return TileRecord(int(view.rows) + 1, int(view.features) + 1, WIDE if view.wide else NARROW)

@@ -25,4 +25,4 @@ class DiffusionConfig(ProductParameters, ElementParameters, NormParameters, Upda
     address_bits: int = parameter(40, 32, 64)
     edge: int = parameter(32, 32, 32, power=True, known=True)
     records: int = parameter(1, 1, 1)
-    forwards: int = parameter(1, 0, 1)
+    forwards: int = parameter(1, 0, 2)

@@ -233,7 +233,7 @@ class WriteDMA(wiring.Component):
                 ]
                 if self.forwards:
                     m.d.sync += command.only.eq(args.only)
-                    m.d.sync += [ask.payload[name].eq(args[name]) for name in ("to", "to_arg", "forward")]
+                    m.d.sync += [ask.payload[name].eq(args[name]) for name in ("to", "to_arg", "forward", "only")]
                 with m.If(port.command.valid & port.command.ready):
                     m.next = "CHECK"
             with m.State("CHECK"):

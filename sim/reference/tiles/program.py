@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from gradloom.program.assembler import Instruction
 from gradloom.program.placed import Program
 from gradloom.rtl.formats.tiles.element import ElementOpcode
+from gradloom.rtl.formats.tiles.records import record_of
 
 from ..element import ElementModel
 from ..norm import NormModel
@@ -59,7 +60,7 @@ class TileMachine:
     """
 
     def __init__(self, config: Any, size: int, eager: Sequence[str] | None = None) -> None:
-        self.memory, self.eager = bytearray(size), eager
+        self.memory, self.eager, self.pairs = bytearray(size), eager, config.forwards == 2
         self.update = UpdateModel()
         self.element = ElementModel(config)
         self.models: dict[str, _Model] = {
@@ -149,7 +150,14 @@ class TileMachine:
             self.models[given["dest"].engine].load(given["dest"].port.name, given["arg"], content)
         elif each.engine.name == "store":
             model = self.models[given["source"].engine]
-            content = model.store(given["source"].port.name, given["arg"], given["beats"])
+            beats = given["beats"]
+            if given.get("only") and self.pairs:
+                # Beats of a slot have 16 codes of 16 bits.
+                record = record_of(given["arg"])
+                if beats != record.slot_beats:
+                    raise ValueError(f"{beats} beats to a slot only; must be {record.slot_beats}")
+                beats = record.beats
+            content = model.store(given["source"].port.name, given["arg"], beats)
             if given.get("forward"):
                 self.models[given["to"].engine].load(given["to"].port.name, given["to_arg"], content)
             if not given.get("only"):

@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Any
 
 from gradloom.program.placed import Place, PlacedProgram
-from gradloom.rtl.formats.tiles.records import BEAT, TileArgument
+from gradloom.rtl.formats.tiles.records import BEAT, TileArgument, record_of
 
 from .pace import PacedCommand, cycles, paced
 
@@ -203,10 +203,12 @@ def _command(program: PlacedProgram, engine: str, opcode: int, operands: dict[st
 
 
 def _store(program: PlacedProgram, engine: str, store: StoreJob) -> PacedCommand:
-    place = Place(store.offset, (store.size // 4,))
+    pairs = store.only and program.config.forwards == 2
+    beats = record_of(store.arg).slot_beats if pairs else store.size // BEAT
+    place = Place(store.offset, (beats * BEAT // 4,))
 
     def add(wait: Sequence[int], post: Sequence[int]) -> None:
         more: dict[str, Any] = {"to": store.to, "to_arg": store.to_arg, "only": store.only}
         program.store(place, engine, store.port, arg=store.arg, wait=wait, post=post, **more)
 
-    return PacedCommand("store", store.size // BEAT, add)
+    return PacedCommand("store", beats, add)
