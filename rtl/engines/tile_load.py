@@ -92,7 +92,8 @@ class TileSlots(wiring.Component):
     ----------
     slots : int
     pairs : bool
-        Two beats may be written in a cycle, of ports that take forwards: even beats and odd ones have a memory each.
+        Two beats may be written in a cycle: even beats and odd ones have a memory each. Else both halves of ``write``
+        have the same data.
 
     Members
     -------

@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In
 
 from gradloom.rtl.engines.tile_forward import TileForward
-from gradloom.rtl.engines.tile_load import TileIntake
+from gradloom.rtl.engines.tile_load import TileIntake, TileSlots
 from gradloom.rtl.engines.tile_port import ResultSignature
 from gradloom.rtl.engines.tile_results import TilePeak, TileResults
 from gradloom.rtl.engines.tile_store import CodeLane, TileStore
@@ -353,6 +353,36 @@ def test_a_record_of_another_shape_is_no_forward(change):
 
     simulate(unit, play)
     assert refused == ([0, 1, 1, 0, 0] if change is None else [0] * 5)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("change", [None, "other-half"])
+def test_a_slot_has_the_beats_that_were_written_last(pairs, change):
+    """One or two at a time, while others are read."""
+    unit = (TileSlots if change is None else mutant(TileSlots, change))(slots=SLOTS, pairs=pairs)
+    random, wanted, found = np.random.default_rng(4), [], []
+    kept = {place: 0 for place in np.ndindex(SLOTS, 64, 8)}
+
+    async def play(ctx):
+        for _ in range(300):
+            slot, row, pair, which = (int(random.integers(0, n)) for n in (SLOTS, 3, 4, 4))
+            which = which if pairs else which % 3
+            words = [int(random.integers(1, 1 << 62)) for _ in range(2 if pairs else 1)]
+            halves = [{"valid": which >> n & 1, "data": words[n % len(words)]} for n in range(2)]
+            ctx.set(unit.write, {"slot": slot, "row": row, "pair": pair, "halves": halves})
+            # Another row: what a cycle's write and read have in common is nobody's.
+            place = int(random.integers(0, SLOTS)), (row + 1) % 3, int(random.integers(0, 8))
+            for name, value in zip(("slot", "row", "beat"), place):
+                ctx.set(getattr(unit, name), value)
+            await ctx.tick()
+            wanted.append(kept[place])
+            found.append(ctx.get(unit.o))
+            kept.update({(slot, row, 2 * pair + n): half["data"] for n, half in enumerate(halves) if half["valid"]})
+
+    simulate(unit, play)
+    # One memory has no halves.
+    assert (found == wanted) == (change is None or not pairs)
+    assert len(set(wanted)) > 50
 
 
 def test_an_intake_that_accepts_every_code_is_found():
