@@ -12,7 +12,7 @@ from ..hierarchy import place
 from ..shell.signature import PortBeat
 from ..stream.delay import delay
 
-__all__ = ["TileIntake", "TileSlots", "records", "tile_exponent", "tile_pair", "tile_write"]
+__all__ = ["TileIntake", "SlotMemory", "records", "tile_exponent", "tile_pair", "tile_write"]
 
 
 def tile_write(slots):
@@ -40,7 +40,7 @@ def records(m, engine, name, platform, **options):
 
     It is called ``intake_NAME``. ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where
     the port takes forwards, a cycle later, and with those of what STORE forwards. ``pair`` is ``write`` for
-    :class:`TileSlots`: STORE forwards two beats of codes of 16 bits at once.
+    :class:`SlotMemory`: STORE forwards two beats of codes of 16 bits at once.
     """
     intake = place(m, f"intake_{name}", TileIntake(**options), platform)
     port, forward = getattr(engine, f"load_{name}"), getattr(engine, f"forward_{name}", None)
@@ -85,7 +85,7 @@ def _with_forwards(m, intake, forward):
     return _with_pair(m, intake, write, exponent, beat.valid & beat.both, behind)
 
 
-class TileSlots(wiring.Component):
+class SlotMemory(wiring.Component):
     """Slots of rows of codes of 16 bits: one beat is read in a cycle.
 
     Parameters

@@ -16,7 +16,7 @@ import numpy as np
 
 from gradloom.firmware.device.transport import Transport
 
-from ..time.shell.bus import Memory
+from ..time.shell.bus import MemoryTime
 from ..time.shell.dram import Dram
 from .builds.objects import drop_parts, gather, keep_objects, kept_objects, make_options, reuse_objects
 from .builds.runner import cache_directory, verilator_environment, verilator_root, verilator_version
@@ -288,12 +288,12 @@ class Harness:
         self._inputs[name] = value
 
     @property
-    def memory(self) -> Memory | None:
+    def memory(self) -> MemoryTime | None:
         """The memory of a forecast; None where it stalls or answers at random, which has none."""
         if self._inputs["stall"] or self._inputs["spread"]:
             return None
         inputs = {name: self._inputs[name] for name in ("read_latency", "write_latency", "port_reads")}
-        return Memory(**inputs, dram=Dram.of(self._inputs["dram"]))
+        return MemoryTime(**inputs, dram=Dram.of(self._inputs["dram"]))
 
     def _alive(self) -> bool:
         return self._process.poll() is None

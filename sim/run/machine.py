@@ -12,7 +12,7 @@ from gradloom.firmware.device.host import Accelerator, ProgramCounters
 from gradloom.program.assembler import Instruction
 from gradloom.program.placed import Place, Program
 
-from ..time.forecast import Memory, forecast
+from ..time.forecast import MemoryTime, forecast
 from ..time.timing import Comparison, Timing, compare
 from .builds.designs import design
 from .counted import Words, check_counters, check_forecast, check_words
@@ -47,14 +47,14 @@ class Ran:
     counters : Counters
     trace : array, optional
         See :meth:`~.device.SimulatedDevice.take_trace`; None where nothing records it.
-    memory : Memory, optional
+    memory : MemoryTime, optional
         Of the forecast; None where its latencies are not fixed, which has no forecast.
     """
 
     program: Program
     counters: ProgramCounters
     trace: np.ndarray | None = field(repr=False, default=None)
-    memory: Memory | None = None
+    memory: MemoryTime | None = None
 
     @cached_property
     def forecast(self) -> Timing | None:

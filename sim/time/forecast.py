@@ -15,11 +15,11 @@ from gradloom.program.placed import Program
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.parameters import ShellParameters
 
-from .shell.bus import USUAL, Memory
+from .shell.bus import USUAL, MemoryTime
 from .shell.shell import TimedMachine
 from .timing import Timing
 
-__all__ = ["MODELS", "USUAL", "Memory", "forecast", "without_collections"]
+__all__ = ["MODELS", "USUAL", "MemoryTime", "forecast", "without_collections"]
 
 #: Models of engines, by name; each is imported with the first machine that has the engine.
 MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
@@ -44,7 +44,9 @@ _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engin
 class _Machine(TimedMachine):
     """A shell with the models of a machine's engines."""
 
-    def __init__(self, commands: Sequence[Instruction], config: ShellParameters, offset: int, memory: Memory) -> None:
+    def __init__(
+        self, commands: Sequence[Instruction], config: ShellParameters, offset: int, memory: MemoryTime
+    ) -> None:
         table = config.machine.engines
         super().__init__(commands, table, config, offset, memory)
         for engine in table.own:
@@ -73,7 +75,7 @@ def forecast(
     *,
     config: ShellParameters | None = None,
     program_offset: int = 0,
-    memory: Memory = USUAL,
+    memory: MemoryTime = USUAL,
 ) -> Timing:
     """Forecasts a program of a machine.
 
@@ -83,7 +85,7 @@ def forecast(
         A :class:`~gradloom.program.placed.Program` says ``config`` and ``program_offset`` itself.
     config : ShellParameters
         Configuration of the machine; the machine for images as it is by default unless given.
-    memory : Memory
+    memory : MemoryTime
         Behind its ports.
     """
     if isinstance(program, Program):

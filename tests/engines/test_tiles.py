@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In
 
 from gradloom.rtl.engines.tile_forward import TileForward
-from gradloom.rtl.engines.tile_load import TileIntake, TileSlots
+from gradloom.rtl.engines.tile_load import SlotMemory, TileIntake
 from gradloom.rtl.engines.tile_port import ResultSignature
 from gradloom.rtl.engines.tile_results import TilePeak, TileResults
 from gradloom.rtl.engines.tile_store import CodeLane, TileStore
@@ -359,7 +359,7 @@ def test_a_record_of_another_shape_is_no_forward(change):
 @pytest.mark.parametrize("change", [None, "other-half"])
 def test_a_slot_has_the_beats_that_were_written_last(pairs, change):
     """One or two at a time, while others are read."""
-    unit = (TileSlots if change is None else mutant(TileSlots, change))(slots=SLOTS, pairs=pairs)
+    unit = (SlotMemory if change is None else mutant(SlotMemory, change))(slots=SLOTS, pairs=pairs)
     random, wanted, found = np.random.default_rng(4), [], []
     kept = {place: 0 for place in np.ndindex(SLOTS, 64, 8)}
 

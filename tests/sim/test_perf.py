@@ -15,7 +15,7 @@ from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.machine import MachineRunner
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.sim.time.shell.dram import Dram
 from gradloom.sim.time.timing import compare
 from gradloom.systems.images.program.lowering import lower
@@ -73,7 +73,7 @@ def simulated_run(built, timing, *, convs=2, **settings):
 def test_forecast_is_the_rtl(built, read_latency, write_latency, port_reads, settings):
     timing = {"read_latency": read_latency, "write_latency": write_latency, "port_reads": port_reads}
     plan, result = simulated_run(built, timing, **settings)
-    told = forecast(plan, memory=Memory(**timing))
+    told = forecast(plan, memory=MemoryTime(**timing))
     found = compare(told, result.ran.trace)
     assert told.held == 0
     for engine, opcode in (
@@ -102,8 +102,8 @@ def test_forecast_is_the_rtl_with_a_dram(built, port_reads):
         ended = machine.device.cycles
         machine.device.rest()
         assert machine.device.cycles - ended == dram.refresh_every
-    told = forecast(plan, memory=Memory(**timing, dram=dram))
-    assert told.total > forecast(plan, memory=Memory(**timing)).total
+    told = forecast(plan, memory=MemoryTime(**timing, dram=dram))
+    assert told.total > forecast(plan, memory=MemoryTime(**timing)).total
     assert compare(result.ran.forecast, result.ran.trace).exact == 1
     assert result.ran.forecast.commands == told.commands
 
@@ -149,10 +149,10 @@ def test_preset_workload():
         assert last[command.engine] < started < done < told.total
         last[command.engine] = started
     # Slower memory takes longer, and a forecast is the same each time.
-    assert forecast(plan, memory=Memory(read_latency=400, write_latency=400)).total > told.total
+    assert forecast(plan, memory=MemoryTime(read_latency=400, write_latency=400)).total > told.total
     assert forecast(plan).commands == told.commands
     # A port that keeps as many reads as LOAD asks for changes nothing; one that keeps half of them bounds far memory.
-    far = Memory(read_latency=200)
+    far = MemoryTime(read_latency=200)
     free, held = forecast(plan, memory=far), forecast(plan, memory=replace(far, port_reads=8))
     assert forecast(plan, memory=replace(far, port_reads=config.outstanding)).commands == free.commands
     assert held.total > 1.1 * free.total
@@ -167,7 +167,7 @@ def test_refuses_what_never_ends():
         )
     for name, least in {"read_latency": 1, "write_latency": 1, "port_reads": 0}.items():
         with pytest.raises(ValueError, match=f"{name}={least - 1}: must be at least {least}"):
-            Memory(**{name: least - 1})
+            MemoryTime(**{name: least - 1})
 
 
 def test_refuses_a_trace_of_another_program():

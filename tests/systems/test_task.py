@@ -12,7 +12,7 @@ from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError, counted
 from gradloom.sim.run.machine import Ran
-from gradloom.sim.time.forecast import Memory
+from gradloom.sim.time.forecast import MemoryTime
 from gradloom.systems.task import Outcome, ProgramTask
 
 CONFIG = LanguageConfig()
@@ -42,7 +42,7 @@ def ran(task):
     start, done = task.expected.commands[0]
     return Ran(
         program=task.program,
-        memory=Memory(),
+        memory=MemoryTime(),
         counters=ProgramCounters(
             cycles=task.expected.total,
             phases=task.expected.phases,

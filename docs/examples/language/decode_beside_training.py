@@ -23,7 +23,7 @@ from qlora_step import PRESET, prepared
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import planned_step
@@ -60,9 +60,9 @@ def sectioned(step, bound, latency):
     They are its cycles, sections, and the longest of them.
     """
     if bound is None:
-        cycles = section_cycles(step(None), CONFIG, memory=Memory(read_latency=latency))
+        cycles = section_cycles(step(None), CONFIG, memory=MemoryTime(read_latency=latency))
     else:
-        _, cycles = kept_spacing(step, bound, CONFIG, memory=Memory(read_latency=latency))
+        _, cycles = kept_spacing(step, bound, CONFIG, memory=MemoryTime(read_latency=latency))
     return {"bound": bound, "cycles": sum(cycles), "sections": len(cycles), "longest": max(cycles)}
 
 
@@ -102,7 +102,7 @@ def requested(training, frac, reference, latency):
     """Cycles of a request for the last token of the text."""
     token, _ = decoding(training, frac, reference, training.step.tokens - 1)
     program = lower(token.decode.operations, token.fracs, Layout(), CONFIG)
-    return forecast(program.instructions, config=CONFIG, memory=Memory(read_latency=latency)).total
+    return forecast(program.instructions, config=CONFIG, memory=MemoryTime(read_latency=latency)).total
 
 
 def main() -> None:

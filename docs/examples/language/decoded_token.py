@@ -13,7 +13,7 @@ import json
 
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.tensors import EDGE
@@ -40,7 +40,7 @@ def main() -> None:
     try:
         token = Decode(StepOperations(model, asked.tokens, ranks, range(model.layers), True), asked.tokens - 1)
         program = lower(token.operations, exponents(token.operations), layout, config)
-        memory = Memory(read_latency=asked.latency, port_reads=asked.port_reads)
+        memory = MemoryTime(read_latency=asked.latency, port_reads=asked.port_reads)
         told = forecast(program, config=config, memory=memory)
     except ValueError as error:
         parser.error(str(error))

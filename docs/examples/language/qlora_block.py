@@ -14,7 +14,7 @@ import json
 import numpy as np
 
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.run.linear import LinearMachine, LinearStart, choose_exponents, mathematics, reference_step
 
 #: Outputs and inputs of q, k, v, o, gate, up, down.
@@ -54,7 +54,7 @@ def main() -> None:
         for layer, e, words in zip(layers, exponents, found.words, strict=True):
             plain = layer if rank else LinearStart(**vars(layer) | {"a": 0 * layer.a, "b": 0 * layer.b})
             equal &= np.array_equal(words, reference_step(plain, e, 0.1).tensors[name])
-        told = forecast(found.instructions, config=machine.config, memory=Memory(read_latency=asked.latency))
+        told = forecast(found.instructions, config=machine.config, memory=MemoryTime(read_latency=asked.latency))
         results.append(
             {
                 "tokens": tokens,

@@ -30,7 +30,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.run.memory import dram_of
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.transformer import IDENTITY
@@ -120,7 +120,7 @@ def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], obje
     tell("reading the model")
     config = PRESETS[asked.preset].config
     dram = dram_of(asked.dram, config)
-    memory = Memory(read_latency=asked.latency, port_reads=asked.port_reads, dram=dram)
+    memory = MemoryTime(read_latency=asked.latency, port_reads=asked.port_reads, dram=dram)
     training = prepared(asked.tokens, asked.layers, asked.head, asked.from_layer, asked.kept)
     tell("step in floating point, for the exponents")
     frac = training.fracs(largest(training.exact()), headroom=1)

@@ -20,7 +20,7 @@ from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.program.traffic import base_bytes
@@ -45,7 +45,7 @@ def cycles_of(training: Training, frac: Mapping[str, int], latency: int) -> int:
     return forecast(
         lower(training.operations, frac, layout, CONFIG).instructions,
         config=CONFIG,
-        memory=Memory(read_latency=latency),
+        memory=MemoryTime(read_latency=latency),
     ).total
 
 

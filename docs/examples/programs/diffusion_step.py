@@ -1,46 +1,45 @@
 """Cycles of a LoRA step of the shipped UNet, by the forecast.
 
-``python docs/examples/programs/diffusion_step.py [--batch 8] [--forwards 0|1|2] [--latency N] [--port-reads N]
-[--ports N] [--dram BOARD] [--json]``
+``python docs/examples/programs/diffusion_step.py [--batch 8] [--set KEY=VALUE] [--latency N] [--port-reads N]
+[--dram BOARD] [--json]``
 
 The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
 in which rows of products enter the array; *multiplications*: those of all products, over the array's in all cycles. An
 engine's cycles are those of its commands, from start to done: WORDS and AdamW wait for memory in them. STORE sends a
-beat a cycle, to memory, to a slot of an engine or to both; with ``--forwards 0`` to memory only, with 2 a slot's beats
-have 16 codes of 16 bits.
+beat a cycle, to memory, to a slot of an engine or to both. ``--set`` changes the machine: with ``forwards=0`` records
+go through memory.
 """
 
 import argparse
 import json
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
+from gradloom.cli.design.generate import configured
 from gradloom.compiler.estimate.products import backward, forward
 from gradloom.models.digits_unet import shipped_unet
 from gradloom.preset import PRESETS
 from gradloom.program.assembler import Instruction
+from gradloom.rtl.catalog import parse_settings
 from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.run.memory import dram_of
-from gradloom.sim.time.forecast import USUAL, Memory, forecast
+from gradloom.sim.time.forecast import USUAL, MemoryTime, forecast
 from gradloom.sim.time.product import rows_of
 from gradloom.systems.diffusion.program.step import lowered
 from gradloom.systems.diffusion.task import fresh_adapters, with_rank
 from gradloom.systems.diffusion.unet import network
 
-CONFIG = PRESETS["cdm-qta-kv260"].config
 
-
-def array_cycles(each: Instruction) -> int:
+def array_cycles(each: Instruction, config: DiffusionConfig) -> int:
     """Rows of products that a command of the product engine streams."""
     if each.opcode != ProductOpcode.PRODUCT:
         return 0
-    return rows_of({"tiles": 0} | each.operands, CONFIG)
+    return rows_of({"tiles": 0} | each.operands, config)
 
 
-def measured(batch: int, forwards: int = CONFIG.forwards, ports: int = 1, memory: Memory = USUAL) -> dict[str, Any]:
-    """The figures of a step of ``batch`` images, with ``ports`` AXI managers."""
-    config = replace(CONFIG, forwards=forwards, ports=ports)
+def measured(batch: int, config: DiffusionConfig, memory: MemoryTime = USUAL) -> dict[str, Any]:
+    """The figures of a step of ``batch`` images."""
     shapes, weights = shipped_unet()
     listed = with_rank(shapes, 8, "cross-attention")
     learnt = fresh_adapters(listed, 0)
@@ -57,7 +56,7 @@ def measured(batch: int, forwards: int = CONFIG.forwards, ports: int = 1, memory
             kind = "memory" if not each.operands.get("forward") else "slot" if each.operands.get("only") else "both"
             stores[kind] += each.operands["beats"]
         elif name == "product":
-            own["array"] += array_cycles(each)
+            own["array"] += array_cycles(each, config)
         elif name != "control" and times is not None:
             own[name] += times[1] - times[0] + 1
     macs = sum(each.macs for each in (*forward(listed, batch), *backward(listed, batch)))
@@ -65,7 +64,7 @@ def measured(batch: int, forwards: int = CONFIG.forwards, ports: int = 1, memory
         "batch": batch,
         "cycles": told.total,
         "array": own.pop("array"),
-        "multiplications": round(macs / (told.total * CONFIG.array_rows * CONFIG.array_columns), 4),
+        "multiplications": round(macs / (told.total * config.array_rows * config.array_columns), 4),
         "read_beats": told.read_beats,
         "write_beats": told.write_beats,
         "store_beats": sum(stores.values()),
@@ -80,17 +79,17 @@ def main() -> None:
     """Prints them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--forwards", type=int, default=CONFIG.forwards, help="of the machine: 0, 1 or 2")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another machine; repeatable")
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=0, help="reads that a port keeps; 0: all")
-    parser.add_argument("--ports", type=int, default=1, help="ports on the memory, 1, 2 or 4")
     parser.add_argument("--dram", metavar="BOARD", help="the DRAM of this board behind the ports")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     try:
-        dram = dram_of(asked.dram, CONFIG)
-        memory = Memory(read_latency=asked.latency, port_reads=asked.port_reads, dram=dram)
-        found = measured(asked.batch, asked.forwards, asked.ports, memory)
+        config = configured(PRESETS["cdm-qta-kv260"].config, parse_settings(asked.set))
+        dram = dram_of(asked.dram, config)
+        memory = MemoryTime(read_latency=asked.latency, port_reads=asked.port_reads, dram=dram)
+        found = measured(asked.batch, config, memory)
     except ValueError as error:
         parser.error(str(error))
     if asked.json:

@@ -16,7 +16,7 @@ from gradloom.boards import find
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.run.memory import dram_of
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
 
@@ -38,7 +38,7 @@ def main() -> None:
     try:
         port_reads = find(asked.board).port_reads if asked.board else asked.port_reads or 0
         config = ImageConfig(outstanding=asked.outstanding, ports=asked.ports)
-        memory = Memory(read_latency=asked.latency, port_reads=port_reads, dram=dram_of(asked.dram, config))
+        memory = MemoryTime(read_latency=asked.latency, port_reads=port_reads, dram=dram_of(asked.dram, config))
     except ValueError as error:
         parser.error(str(error))
     network = load_pretrained()

@@ -14,7 +14,7 @@ from gradloom.models.adapters.language.methods import LORA_XS, METHODS
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
-from gradloom.sim.time.forecast import Memory
+from gradloom.sim.time.forecast import MemoryTime
 from gradloom.systems.text.program.planned import planned_step
 from gradloom.systems.text.run.costs import step_cost
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
     asked = parser.parse_args()
     model, config, rows = BUILT_IN["smollm2-135m"], PRESETS[asked.preset].config, []
-    memory = Memory(read_latency=asked.latency, port_reads=asked.port_reads)
+    memory = MemoryTime(read_latency=asked.latency, port_reads=asked.port_reads)
     with progress_bar(asked.json) as progress:
         for number, (name, targets, first, kept) in enumerate(CASES):
             if progress:

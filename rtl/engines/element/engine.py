@@ -10,7 +10,7 @@ from ...formats.tiles.tables import ARGUMENT, BASE, FIXED_TABLES, INDEX, SLOPE, 
 from ...hierarchy import place
 from ...stream.delay import delay, registered
 from ...stream.queue import ShortQueue
-from ..tile_load import TileSlots, records
+from ..tile_load import SlotMemory, records
 from ..tile_port import EXPONENT
 from ..tile_results import TileResults, results_of
 from ..words import accept
@@ -275,7 +275,7 @@ class ElementEngine(wiring.Component):
         codes, tops = [], []
         for name, address in (("a", address_a), ("b", address_b), ("c", address_c)):
             intake = records(m, self, name, platform, slots=slots, bits=WIDE)
-            kept = place(m, f"slots_{name}", TileSlots(slots=slots, pairs=pairs and name != "c"), platform)
+            kept = place(m, f"slots_{name}", SlotMemory(slots=slots, pairs=pairs and name != "c"), platform)
             exponents = Array(Signal(signed(8), name=f"exponent_{name}_{n}", init=ZERO) for n in range(slots))
             m.d.comb += [kept.write.eq(intake.pair), Cat(kept.beat, kept.row, kept.slot[:bits]).eq(address)]
             with m.If(intake.exponent.valid):

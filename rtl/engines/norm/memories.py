@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from ...formats.tiles.codes import EDGE
 from ...formats.tiles.records import BEAT
 from ...hierarchy import place
-from ..tile_load import TileSlots, tile_exponent, tile_pair, tile_write
+from ..tile_load import SlotMemory, tile_exponent, tile_pair, tile_write
 from .lane import GradientWord, GroupWord
 
 __all__ = ["NormGains", "NormOperand", "NormKnown", "GAINS"]
@@ -24,7 +24,7 @@ class NormOperand(wiring.Component):
     ----------
     slots : int
     pairs : bool
-        Of :class:`~..tile_load.TileSlots`.
+        Of :class:`~..tile_load.SlotMemory`.
 
     Members
     -------
@@ -48,7 +48,7 @@ class NormOperand(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        tiles = place(m, "tiles", TileSlots(slots=self.slots, pairs=self.pairs), platform)
+        tiles = place(m, "tiles", SlotMemory(slots=self.slots, pairs=self.pairs), platform)
         m.submodules.exponents = exponents = Memory(shape=signed(8), depth=self.slots, init=[])
         own, at = exponents.write_port(), exponents.read_port(domain="comb")
         m.d.comb += [

@@ -20,11 +20,11 @@ from .sequencer import SequencedMachine
 if TYPE_CHECKING:
     from .dram import Dram
 
-__all__ = ["USUAL", "Bus", "Memory", "ReadingMachine", "Sink", "TransferTime"]
+__all__ = ["USUAL", "Bus", "MemoryTime", "ReadingMachine", "Sink", "TransferTime"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryTime:
     """What a forecast knows of the memory behind a machine's ports.
 
     Parameters
@@ -52,7 +52,7 @@ class Memory:
 
 
 #: As a simulation's memory is until it is told otherwise.
-USUAL = Memory()
+USUAL = MemoryTime()
 
 
 @dataclass(eq=False, slots=True)
@@ -342,7 +342,7 @@ class ReadingMachine(SequencedMachine):
         table: Engines,
         shell: Mapping[str, int],
         program_offset: int,
-        memory: Memory,
+        memory: MemoryTime,
     ) -> None:
         super().__init__(commands, table, shell, program_offset)
         self.ports: int = shell["ports"]

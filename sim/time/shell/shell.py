@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import STORE, Engines
 
-from .bus import Bus, Memory, ReadingMachine
+from .bus import Bus, MemoryTime, ReadingMachine
 
 if TYPE_CHECKING:
     from .ports import WritePort
@@ -271,7 +271,7 @@ class ShellMachine(ReadingMachine):
         table: Engines,
         shell: Mapping[str, int],
         program_offset: int,
-        memory: Memory,
+        memory: MemoryTime,
     ) -> None:
         super().__init__(commands, table, shell, program_offset, memory)
         self.store = StoreTime(self)
@@ -300,7 +300,7 @@ class TimedMachine(ShellMachine):
     """
 
     def __init__(
-        self, commands: Sequence[Instruction], table: Engines, config: Any, program_offset: int, memory: Memory
+        self, commands: Sequence[Instruction], table: Engines, config: Any, program_offset: int, memory: MemoryTime
     ) -> None:
         super().__init__(commands, table, config.shell, program_offset, memory)
         self.config = config

@@ -19,7 +19,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.sim.time.timing import compare
 from gradloom.systems.text.program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 from gradloom.systems.text.program.engines.side import SideTensor, append, vector
@@ -66,7 +66,7 @@ def agree(machine, program, latency=(40, 10), offset=0, port_reads=0):
     finally:
         for name, value in (("read_latency", 40), ("write_latency", 10), ("port_reads", 0)):
             device.set(name, value)
-    told = forecast(program, config=machine.config, program_offset=offset, memory=Memory(**settings))
+    told = forecast(program, config=machine.config, program_offset=offset, memory=MemoryTime(**settings))
     assert compare(told, trace).exact == 1
     assert told.total == counters.cycles
     assert list(told.phases.values()) == list(counters.phases.values())
@@ -379,7 +379,7 @@ def test_refuses_what_never_ends():
     with pytest.raises(StuckError, match="command 0: the program stops at this command"):
         forecast([Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,))], config=SMALL)
     with pytest.raises(ValueError, match="read_latency=0"):
-        forecast([], config=SMALL, memory=Memory(read_latency=0))
+        forecast([], config=SMALL, memory=MemoryTime(read_latency=0))
 
 
 # -- full size, by the forecast alone

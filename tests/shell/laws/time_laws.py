@@ -12,7 +12,7 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.shell.bus import Memory
+from gradloom.sim.time.shell.bus import MemoryTime
 from gradloom.sim.time.shell.dram import Dram
 from gradloom.sim.time.shell.shell import Queue, ShellMachine
 from gradloom.sim.time.timing import Timing, compare
@@ -95,7 +95,7 @@ async def transfers_take_as_long_as_forecast(dut):
         dut.port_reads.value = port_reads
         dut.dram.value = dram.word if dram else 0
         program = transfers(seed, 40)
-        memory = Memory(read_latency=latency, write_latency=latency, port_reads=port_reads, dram=dram)
+        memory = MemoryTime(read_latency=latency, write_latency=latency, port_reads=port_reads, dram=dram)
         told = forecast(program, memory)
         await host.put(PROGRAM, program.code)
         await host.set("PROGRAM_COMMANDS", len(program))

@@ -9,7 +9,7 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.shell.bus import Memory
+from gradloom.sim.time.shell.bus import MemoryTime
 from gradloom.sim.time.shell.shell import Queue, ShellMachine
 
 
@@ -27,7 +27,7 @@ def cycles(engine, offsets, beats, *, data_bits=256, ports=2, latency=20, port_r
         program.add(engine, offset=offset, beats=beats, arg=0, **{"dest" if engine == LOAD else "source": 0})
     program.add(CONTROL, ControlOpcode.END)
     shell = {"data_bits": data_bits, "depth": 16, "slots": 64, "outstanding": 16, "ports": ports, "port_bits": 128}
-    memory = Memory(read_latency=latency, write_latency=latency, port_reads=port_reads)
+    memory = MemoryTime(read_latency=latency, write_latency=latency, port_reads=port_reads)
     machine = ShellMachine(program.instructions, IMAGES, shell, 1 << 16, memory)
     machine.queues[0] = Source(machine)
     machine.run()

@@ -18,7 +18,7 @@ from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.forecast import Memory, forecast
+from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.asked import Asked
 from gradloom.systems.results import Planned, PlannedWork
 from gradloom.workload import Progress
@@ -36,7 +36,7 @@ __all__ = ["ON_CHIP", "SAMPLES", "expectation", "plan"]
 SAMPLES = LENET5.samples
 
 #: Cycles of the memory in block RAM, as :func:`forecast` counts them.
-ON_CHIP = Memory(read_latency=5, write_latency=1)
+ON_CHIP = MemoryTime(read_latency=5, write_latency=1)
 
 
 def expectation(

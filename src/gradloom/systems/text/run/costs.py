@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.sim.time.forecast import USUAL, Memory, forecast
+from gradloom.sim.time.forecast import USUAL, MemoryTime, forecast
 
 from ..program.layout import Layout
 
@@ -27,7 +27,7 @@ class StepCost:
     shared_bytes: int
 
 
-def step_cost(program: Assembler, layout: Layout, config: LanguageConfig, *, memory: Memory = USUAL) -> StepCost:
+def step_cost(program: Assembler, layout: Layout, config: LanguageConfig, *, memory: MemoryTime = USUAL) -> StepCost:
     """Of such a step."""
     return StepCost(
         cycles=forecast(program, config=config, memory=memory).total,

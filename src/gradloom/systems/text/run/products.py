@@ -6,7 +6,7 @@ from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.forecast import USUAL, Memory, forecast
+from gradloom.sim.time.forecast import USUAL, MemoryTime, forecast
 from gradloom.sim.time.timing import Timing
 
 from ..program.engines.linear import chain
@@ -16,7 +16,7 @@ __all__ = ["forecast_products"]
 
 
 def forecast_products(
-    jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, memory: Memory = USUAL
+    jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, memory: MemoryTime = USUAL
 ) -> Timing:
     """Forecasts products back to back, as a program of their own."""
     config = config or LanguageConfig()

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.shell.parameters import ShellParameters
-from gradloom.sim.time.forecast import USUAL, Memory, forecast
+from gradloom.sim.time.forecast import USUAL, MemoryTime, forecast
 
 from ..program.sections import is_pause
 
@@ -18,7 +18,7 @@ _TRIES = 6
 _MARGIN, _FASTER = 0.97, 0.75
 
 
-def section_cycles(program: Assembler, config: ShellParameters, *, memory: Memory = USUAL) -> list[int]:
+def section_cycles(program: Assembler, config: ShellParameters, *, memory: MemoryTime = USUAL) -> list[int]:
     """Cycles of each section, by the forecast."""
     told = forecast(program, config=config, memory=memory)
     ends = [
@@ -28,7 +28,7 @@ def section_cycles(program: Assembler, config: ShellParameters, *, memory: Memor
 
 
 def kept_spacing(
-    lowered: Callable[[int], Assembler], bound: int, config: ShellParameters, *, memory: Memory = USUAL
+    lowered: Callable[[int], Assembler], bound: int, config: ShellParameters, *, memory: MemoryTime = USUAL
 ) -> tuple[int, list[int]]:
     """The ``yield_every`` with which all sections keep ``bound``.
 
