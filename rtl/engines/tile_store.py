@@ -278,11 +278,11 @@ class TileStore(wiring.Component):
         ]
         narrow = Cat(lane.o[-NARROW:] for lane in lanes)
         lower, upper = (Cat(lane.o for lane in half) for half in (lanes[: WORDS // 2], lanes[WORDS // 2 :]))
+        beat = Mux(wide, Mux(made.upper, upper, lower), narrow) | Mux(made.header, exponent[:8], 0)
         m.d.comb += [
             queue.w_en.eq(made.valid),
-            queue.w_data.eq(
-                Cat(Mux(wide, Mux(made.upper, upper, lower), narrow) | Mux(made.header, exponent[:8], 0), upper)
-            ),
+            # mutant same-half: queue.w_data.eq(Cat(beat, lower)),
+            queue.w_data.eq(Cat(beat, upper)),
             self.port.beats.valid.eq(queue.r_rdy),
             Cat(self.port.beats.p, self.behind).eq(queue.r_data),
             queue.r_en.eq(self.port.beats.ready),

@@ -138,6 +138,49 @@ def test_two_codes_are_one_of_sixteen_bits(case):
     assert np.array_equal(found.codes, rest.codes) and found.exponents == rest.exponent
 
 
+@pytest.mark.parametrize("change", [None, "same-half"])
+@pytest.mark.parametrize("case", ["whole", "part"])
+def test_beats_of_a_slot_only_have_sixteen_codes(case, change):
+    """Those of 16 bits in two halves, while STORE takes some."""
+    words, exponents = CASES[case]
+    rows, features = words.shape
+    record, random = TileRecord(rows, features, WIDE), np.random.default_rng(5)
+    unit = (TileStore if change is None else mutant(TileStore, change))(pairs=True)
+    top, loop, found = Module(), Loop(), []
+    top.submodules.loop, top.submodules.unit = loop, unit
+    wiring.connect(top, unit.results_0, loop.store_o)
+
+    async def play(ctx):
+        for each in writes(loop.results.write.shape(), 0, words, exponents):
+            ctx.set(loop.i.p, each)
+            ctx.set(loop.i.valid, 1)
+            await ctx.tick()
+        ctx.set(loop.i.valid, 0)
+        await ctx.tick().repeat(TileResults.latency + 1)
+        ctx.set(unit.only, 1)
+        ctx.set(unit.port.request.p, {"arg": tile_argument(0, rows, features, wide=True), "beats": record.slot_beats})
+        await ctx.tick().repeat(2)
+        assert not ctx.get(unit.port.refuse)
+        ctx.set(unit.port.request.valid, 1)
+        await ctx.tick()
+        ctx.set(unit.port.request.valid, 0)
+        while len(found) < record.slot_beats:
+            takes = int(random.integers(0, 2))
+            ctx.set(unit.port.beats.ready, takes)
+            if takes and ctx.get(unit.port.beats.valid):
+                found.append((ctx.get(unit.port.beats.p), ctx.get(unit.behind)))
+            await ctx.tick()
+
+    simulate(top, play)
+    expected = stored(words, exponents, WIDE)
+    beats = beats_of(record.pack(expected.codes, expected.exponent))
+    wanted = [(beats[0], 0)]
+    for row in range(rows):
+        mine = [*beats[1 + row * record.row_beats :][: record.row_beats], 0]
+        wanted += [(mine[n], mine[n + 1]) for n in range(0, record.row_beats, 2)]
+    assert (found == wanted) == (change is None)
+
+
 def test_a_record_leaves_at_a_beat_a_cycle(bench):
     words, exponents = CASES["whole"]
     record = TileRecord(64, 64, WIDE)
