@@ -35,12 +35,12 @@ def tile_exponent(slots):
     return data.StructLayout({"valid": 1, "slot": range(max(slots, 2)), "exponent": signed(8)})
 
 
-def records(m, engine, name, platform, **options):
+def records(m, engine, name, platform, *, pairs=False, **options):
     """Places the :class:`TileIntake` of an engine's load port NAME.
 
     It is called ``intake_NAME``. ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where
     the port takes forwards, a cycle later, and with those of what STORE forwards. ``pair`` is ``write`` for
-    :class:`SlotMemory`: STORE forwards two beats of codes of 16 bits at once.
+    :class:`SlotMemory`: with ``pairs`` STORE forwards two beats of codes of 16 bits at once.
     """
     intake = place(m, f"intake_{name}", TileIntake(**options), platform)
     port, forward = getattr(engine, f"load_{name}"), getattr(engine, f"forward_{name}", None)
@@ -48,7 +48,7 @@ def records(m, engine, name, platform, **options):
     m.d.comb += port.refuse.eq(intake.refuse)
     if forward is None:
         return _with_pair(m, intake, intake.write, intake.exponent)
-    return _with_forwards(m, intake, forward)
+    return _with_forwards(m, intake, forward, pairs)
 
 
 def _with_pair(m, intake, write, exponent, both=0, behind=None):
@@ -65,7 +65,7 @@ def _with_pair(m, intake, write, exponent, both=0, behind=None):
     return SimpleNamespace(write=write, pair=pair, exponent=exponent)
 
 
-def _with_forwards(m, intake, forward):
+def _with_forwards(m, intake, forward, pairs):
     """LOAD's beats and those of STORE, of which one comes at a time."""
     beat, arg = forward.beat, forward.arg
     m.d.comb += forward.refuse.eq((arg.slot >= intake.slots) | (arg.wide != (intake.bits == WIDE)))
@@ -81,6 +81,8 @@ def _with_forwards(m, intake, forward):
         exponent.slot.eq(Mux(beat.valid, beat.slot, header.slot)),
         exponent.exponent.eq(Mux(beat.valid, beat.data[:8], header.exponent)),
     ]
+    if not pairs:
+        return _with_pair(m, intake, write, exponent)
     behind = Mux(beat.valid, beat.behind, loaded.data)
     return _with_pair(m, intake, write, exponent, beat.valid & beat.both, behind)
 

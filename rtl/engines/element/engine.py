@@ -274,7 +274,7 @@ class ElementEngine(wiring.Component):
         address_c = registered(m, Cat(delay(m, at_a, 1), mine[:6], args.c[:bits]))
         codes, tops = [], []
         for name, address in (("a", address_a), ("b", address_b), ("c", address_c)):
-            intake = records(m, self, name, platform, slots=slots, bits=WIDE)
+            intake = records(m, self, name, platform, pairs=pairs, slots=slots, bits=WIDE)
             kept = place(m, f"slots_{name}", SlotMemory(slots=slots, pairs=pairs and name != "c"), platform)
             exponents = Array(Signal(signed(8), name=f"exponent_{name}_{n}", init=ZERO) for n in range(slots))
             m.d.comb += [kept.write.eq(intake.pair), Cat(kept.beat, kept.row, kept.slot[:bits]).eq(address)]

@@ -281,7 +281,7 @@ class NormEngine(wiring.Component):
             gain = port == "gain"
             memory = place(m, f"memory_{port}", unit, platform)
             slots = GAINS if gain else self.slots
-            intake = records(m, self, port, platform, slots=slots, bits=WIDE, row=gain)
+            intake = records(m, self, port, platform, pairs=self.pairs, slots=slots, bits=WIDE, row=gain)
             m.d.comb += [
                 memory.write.eq(intake.write if gain else intake.pair),
                 memory.exponent.eq(intake.exponent),
