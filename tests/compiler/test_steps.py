@@ -70,6 +70,39 @@ def test_kernels_that_learn(name):
     steps(headed([second], [x]), learners, samples=2, loss="classes", count=2, order=ORDERS[1])
 
 
+@pytest.mark.parametrize(
+    ("features", "kernel", "sums"),
+    [(12, 1, 1), (12, 3, 1), (150, 3, 2)],
+    ids=["of own rows", "of others", "more than are held"],
+)
+def test_gradients_by_convolutions_that_read_one_tensor_are_one_sum(features, kernel, sums):
+    """A tensor that a third reader, a sum, reads too; a kernel beside it that is a product of rows, or by address."""
+    x = tensor("x", 6, 7, 5)
+    first = conv(x, "first", features, 1)
+    wide = replace(conv(first.o, "wide", features, 3, pads=1), rank=2)
+    short = replace(conv(first.o, "short", features, kernel, pads=kernel // 2), rank=2)
+    listed = [first, wide, short]
+    for n, other in enumerate((short.o, first.o)):
+        listed.append(Add((listed[-1].o if n else wide.o, other), tensor(f"sum{n}", 6, 7, features)))
+    learners = ["first.weight", *(f"{layer}.lora_{of}.weight" for layer in ("wide", "short") for of in "AB")]
+    step, _, _ = steps(headed(listed, [x]), learners, samples=3, loss="classes", count=2, order=ORDERS[1])
+    names = [each.name for each in step.values]
+    assert names.count("first.part") == sums and names.count("first.gradient") == sums
+
+
+def test_sums_over_many_rows_have_parts_that_leave_slots_to_others():
+    x = tensor("x", 50, 48, 3)
+    first = replace(conv(x, "first", 5, 1), rank=2)
+    step, _, _ = steps(
+        headed([first], [x]), ("first.lora_A.weight", "first.lora_B.weight"), samples=1, loss="classes", order=ORDERS[0]
+    )
+    names = [each.name for each in step.values]
+    assert (
+        names.count("first.lora_A.weight.gradient.part4") == 1
+        and names.count("first.lora_A.weight.gradient.part5") == 0
+    )
+
+
 @pytest.mark.parametrize("learners", [("lora_A",), ("lora_B",), ("weight", "lora_A")])
 def test_adapters_behind_a_layer_that_learns(learners):
     x = tensor("x", 8, 6, 5)

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from gradloom.graph.losses import cross_entropy, logistic, squares
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.methods import lora, targets
+from gradloom.graph.methods import left_out, lora, targets
 from gradloom.graph.onnx.load import load_network, network_of
 from gradloom.graph.training import before_loss
 
@@ -123,6 +123,12 @@ def test_targets_and_ranks_name_what_there_is():
     depthwise = next(each.layer for each in targets(network, "*") if getattr(each, "groups", 1) > 1)
     for asked in ("conv", "last:99"):
         assert depthwise not in {each.layer for each in targets(network, asked)}
+    assert depthwise in left_out(network, "conv,last:1") and not left_out(network, "last:1,linear")
+    assert left_out(network, f"conv,{depthwise}") == [each for each in left_out(network, "conv") if each != depthwise]
+    grouped = [each for each in network.operations if getattr(each, "layer", "") == depthwise]
+    alone = network.with_operations(grouped)
+    with pytest.raises(ValueError, match=f"targets=conv: channels of all of these .* transposed: {depthwise}; name"):
+        targets(alone, "conv")
     with pytest.raises(ValueError, match=f"targets={depthwise}: its channels are in groups"):
         lora(network, depthwise)
     with pytest.raises(ValueError, match="rank=9: must be from 1 to 4 beside"):

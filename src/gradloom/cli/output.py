@@ -10,7 +10,7 @@ from typing import Any
 
 from gradloom.json_file import json_text
 
-__all__ = ["ONE_LOGIT", "print_json", "progress_bar", "say", "say_card", "table", "working"]
+__all__ = ["ONE_LOGIT", "print_json", "progress_bar", "say", "say_card", "say_left_out", "table", "working"]
 
 #: Of a network for images with one logit.
 ONE_LOGIT = "one logit: class 1 where it is above 0"
@@ -88,6 +88,12 @@ def say_card(sections: Sequence[Mapping[str, Any]], image: Path, what: str, size
         title=f"{what} on {image}, {size:,} bytes",
     )
     say(f"to a card: dd if={image} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
+
+
+def say_left_out(result: Mapping[str, Any]) -> None:
+    """Prints layers of the kind of the targets that do not learn, if there are some."""
+    if names := result.get("left_out"):
+        say(f"do not learn, since their channels are in groups or they are transposed: {', '.join(names)}")
 
 
 #: Characters between columns, and those that a text of several words keeps at least for a line.

@@ -29,6 +29,7 @@ from gradloom.rtl.shell.signature import COMMAND_BYTES
 from .commands.base import Beside, Learner, Rule
 from .commands.convolutions import Convolutions
 from .commands.elements import cut
+from .commands.products import Summand
 from .commands.rows import Rows
 from .commands.softmaxes import PART
 from .commands.tied import Tied
@@ -301,18 +302,27 @@ class _Writer(Convolutions, Rows, Tied, Updates):
 
     def _backward(self, name: str, last: DraftValue) -> None:
         moving = dependent(self.operations, list(self.rules))
-        gradients = {name: last}
+        #: Of each tensor, by readers of it; products are written when all are there.
+        gradients: dict[str, list[DraftValue | Summand]] = {name: [last]}
         for each in reversed(self.operations):
-            dy = gradients.pop(each.o.name, None)
-            if dy is None:
+            if each.o.name not in gradients:
                 continue
+            dy = self._whole(each.o, gradients.pop(each.o.name))
             wanted = [t.name in moving for t in each.i]
             if each.positive:
                 dy = self.masked(each.o.name, dy, self.found[each.o.name])
             for t, dx in zip(each.i, self._call(each, "_back", dy, wanted)):
-                if dx is not None and t.name in gradients:
-                    whole = self.tiler.value(f"{t.name}.gradient", dx.rows, dx.features)
-                    self.whole(whole, ElementOpcode.ADD, {"a": gradients[t.name], "b": dx})
-                    dx = whole
                 if dx is not None:
-                    gradients[t.name] = dx
+                    gradients.setdefault(t.name, []).append(dx)
+
+    def _whole(self, t: Tensor, parts: Sequence[DraftValue | Summand]) -> DraftValue:
+        """A gradient that readers of a tensor have made: their products are one sum, where that is held at once."""
+        total, *more = [
+            *self.joined(t, [each for each in parts if isinstance(each, Summand)]),
+            *(each for each in parts if isinstance(each, DraftValue)),
+        ]
+        for each in more:
+            whole = self.tiler.value(f"{t.name}.gradient", total.rows, total.features)
+            self.whole(whole, ElementOpcode.ADD, {"a": total, "b": each})
+            total = whole
+        return total

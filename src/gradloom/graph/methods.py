@@ -13,9 +13,10 @@ from .network import Network
 from .operations import Add, Convolution, Linear, Norm, Parameter, Rearrange, Reduce, Weighted
 from .rewriting.masks import FAR
 
-__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lesser_ranks", "lora", "targets"]
+__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "left_out", "lesser_ranks", "lora", "targets"]
 
 _LAST = re.compile(r"last:(\d+)")
+_KINDS: dict[str, type[Linear | Convolution]] = {"linear": Linear, "conv": Convolution}
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,15 @@ def targets(network: Network, asked: str | Sequence[str], field: str = "targets"
         if last:
             whole = [each for each in layers if not _is_part(each)]
             some = whole[-int(last[1]) :] if int(last[1]) else []
-        elif part in ("linear", "conv"):
-            kind = Linear if part == "linear" else Convolution
+        elif part in _KINDS:
             # An adapter beside a part of the channels has no form that others know.
-            some = [each for each in layers if isinstance(each, kind) and not _is_part(each)]
+            whole = [each for each in layers if isinstance(each, _KINDS[part])]
+            some = [each for each in whole if not _is_part(each)]
+            if whole and not some:
+                raise ValueError(
+                    f"{field}={part}: channels of all of these layers are in groups, or they are "
+                    f"transposed: {', '.join(dict.fromkeys(each.layer for each in whole))}; name others"
+                )
         else:
             some = [each for each in layers if fnmatch.fnmatchcase(each.layer, part)]
         if not some:
@@ -67,6 +73,15 @@ def targets(network: Network, asked: str | Sequence[str], field: str = "targets"
     if not found:
         raise ValueError(f"{field}={asked}: names no layer")
     return list(dict.fromkeys(found))
+
+
+def left_out(network: Network, asked: str | Sequence[str] | None) -> list[str]:
+    """Layers of a kind that :func:`targets` is asked for and does not take: channels in groups, or transposed."""
+    parts = [each.strip() for each in asked.split(",")] if isinstance(asked, str) else []
+    kinds = tuple(_KINDS[part] for part in parts if part in _KINDS)
+    found = [each for each in _layers(network) if isinstance(each, kinds) and _is_part(each)]
+    taken = {each.layer for each in targets(network, asked)} if found and asked else set()
+    return list(dict.fromkeys(each.layer for each in found if each.layer not in taken))
 
 
 def _is_part(each: Operation) -> bool:

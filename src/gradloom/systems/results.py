@@ -300,6 +300,7 @@ class Planned(TypedDict, total=False):
     method: str
     batch: int
     learnt: int
+    left_out: list[str]
     cycles: int | dict[str, int]
     once: dict[str, int] | None
     clock_mhz: float

@@ -1,6 +1,7 @@
 """All weights of a network learn, or taps of InstantFT: in the machine's integers and in floating point."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from onnx import numpy_helper
 from safetensors.numpy import load_file
 
 import gradloom
+from gradloom.cli.main import main
 from gradloom.graph.losses import cross_entropy
 from gradloom.graph.onnx.load import load_network
 from gradloom.models.adapters.peft_files import WEIGHTS
@@ -99,6 +101,15 @@ def test_weights_without_a_gradient_are_named_at_once():
         gradloom.plan(KEYWORDS, board="kv260", method="full", batch=1)
     told = gradloom.plan(KEYWORDS, board="kv260", method="full", targets="last:1", batch=1)
     assert told["learnt"] == gradloom.plan(KEYWORDS, board="kv260", method="head", batch=1)["learnt"] > 0
+
+
+def test_layers_of_a_kind_that_do_not_learn_are_told(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["plan", KEYWORDS, "--board", "kv260", "--targets", "conv", "--batch", "1"])
+    said = " ".join(capsys.readouterr().out.split())
+    (names,) = re.findall("do not learn, since their channels are in groups or they are transposed: (.*)$", said)
+    assert len(names.split(", ")) == 4
+    assert not gradloom.plan(KEYWORDS, board="kv260", targets="last:1", batch=1)["left_out"]
 
 
 @pytest.mark.parametrize("method", ["full", "bias"])

@@ -10,7 +10,7 @@ from gradloom.systems.request import answered
 
 from ..app import app
 from ..faces import face, more
-from ..output import print_json, say, table, working
+from ..output import print_json, say, say_left_out, table, working
 
 __all__: list[str] = []
 
@@ -94,6 +94,7 @@ def _say_network(result: dict[str, Any]) -> None:
         f"{result['learnt']:,} of {result['parameters']:,} parameters learn; {moved['read']:,} bytes read, "
         f"{moved['written']:,} written, {moved['memory']:,} of memory"
     )
+    say_left_out(result)
 
 
 def _say_sequences(result: dict[str, Any]) -> None:

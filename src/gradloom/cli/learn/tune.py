@@ -13,7 +13,7 @@ from gradloom.systems.request import tuned
 from ..app import app
 from ..faces import FOLDER, face, more
 from ..on_board import TUNING, tuned_on
-from ..output import ONE_LOGIT, counted, print_json, progress_bar, say
+from ..output import ONE_LOGIT, counted, print_json, progress_bar, say, say_left_out
 
 __all__: list[str] = []
 
@@ -102,6 +102,7 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
     """Prints the results of a fine-tune."""
     if metrics.get("one_logit"):
         say(ONE_LOGIT)
+    say_left_out(metrics)
     if "loss_after" not in metrics:
         say(
             f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "

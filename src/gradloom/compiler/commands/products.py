@@ -1,20 +1,48 @@
 """Products of tensors with matrices, and gradients of what learns beside them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gradloom.graph.operations import Convolution, Linear, Rest
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, REST
 
-from ..weights.matrices import portions
+from ..weights.matrices import ROWS, portions
 from .base import Kept
 from .elements import Elements
+from .gathers import Gather
 
-__all__ = ["Pair", "Products", "last_of"]
+__all__ = ["Pair", "Products", "Summand", "last_of"]
 
 #: A tensor, and the matrices that it is multiplied with.
 Pair = tuple[DraftValue, Kept]
+
+
+@dataclass(frozen=True)
+class Summand:
+    """Products that are added to a tensor: of pairs by address, and of own rows.
+
+    ``layer``: whose they are.
+    """
+
+    layer: str
+    rows: Sequence[Pair]
+    gather: Gather | None = None
+    pairs: Sequence[Pair] = ()
+
+    def counts(self, back: bool) -> list[int]:
+        """Tiles of each tap that a tile of the result takes at most; the first has those of own rows."""
+        places = 1 if self.gather is None else len(self.gather.places)
+        made = [sum(kept.counts(places, x.wide, back)[tap] for x, kept in self.pairs) for tap in range(places)]
+        made[0] += sum(x.wide for x, _ in self.rows)
+        return made
+
+    @property
+    def streamed(self) -> int:
+        """Tiles of tensors that a tile of the result takes at most."""
+        reach = 0 if self.gather is None else self.gather.tiles
+        return reach * sum(x.wide for x, _ in self.pairs) + sum(x.wide for x, _ in self.rows)
 
 
 class Products(Elements):
@@ -66,7 +94,7 @@ class Products(Elements):
                     x, w = Block.of(tiles, [(k, i) for k in deep]), Block.of(kept, [(k, j) for k in deep])
                     self.tiler.product(own, (i, j), [Term(x, w, given)])
 
-        self.added(made, portions([1] * one.high), some)
+        self.added(made, portions([1] * one.high, ROWS), some)
 
     def _linear(self, each: Linear) -> None:
         x, *rest = self.given(each)
@@ -99,11 +127,15 @@ class Products(Elements):
         self.matrix(self.made(each), pairs, layer=(each, each.layer))
 
     def _linear_back(self, each: Linear, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        x = self.given(each)[0]
-        return [self.layer_back(each, x, dy, wanted[0])]
+        found = self.layer_back(each, self.given(each)[0], dy, wanted[0])
+        if found is None:
+            return [None]
+        made = self.part(each.i[0])
+        self.matrix(made, found.rows, back=True)
+        return [made]
 
-    def layer_back(self, each: Linear | Convolution, x: DraftValue, dy: DraftValue, wanted: bool) -> DraftValue | None:
-        """Gradients of what learns in a layer, and of what it reads."""
+    def layer_back(self, each: Linear | Convolution, x: DraftValue, dy: DraftValue, wanted: bool) -> Summand | None:
+        """Gradients of what learns in a layer; products that make that of what it reads."""
         self.own_back(each, x, dy)
         through = self.adapter_back(each, dy, wanted)
         if through is not None and each.adapter[0].name in self.learnt:
@@ -113,9 +145,7 @@ class Products(Elements):
         pairs = [(dy, self.kept[f"{each.layer}.weight"])]
         if through is not None:
             pairs.append((through, self.kept[each.adapter[0].name]))
-        made = self.part(each.i[0])
-        self.matrix(made, pairs, back=True)
-        return made
+        return Summand(each.layer, pairs)
 
     def own_back(self, each: Linear | Convolution, x: DraftValue, dy: DraftValue) -> None:
         """Gradients of a layer's own weight and bias, where they learn."""

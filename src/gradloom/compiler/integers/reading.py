@@ -7,6 +7,8 @@ update engine.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,21 @@ from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
 from ..commands.base import is_plain
-from ..commands.convolutions import addresses
+from ..commands.gathers import addresses, tiles_of_rows
 from ..commands.tied import chosen_rows, repeated, taken_back
-from ..weights.matrices import blocks, matrices, pitch, portions, rest_of, stacked, tiles_of_taps, weights_of
+from ..weights.matrices import (
+    HELD,
+    ROWS,
+    blocks,
+    matrices,
+    pitch,
+    portions,
+    rest_of,
+    stacked,
+    tiles_of_taps,
+    together,
+    weights_of,
+)
 from ..weights.packed import kernel_codes
 from .between import Between
 from .held import Counts, Held
@@ -31,9 +45,31 @@ from .objectives import falling
 
 __all__ = ["IntegerNetwork"]
 
-_Back = Sequence[Held | None]
 #: Behind the name of a weight: its second codes.
 _REST = "~rest"
+
+
+@dataclass(frozen=True)
+class _Summand:
+    """Products that are added to a tensor: of pairs of tensors and kernels by address, and of own rows in ``more``.
+
+    ``each``: whose they are, with its ``rows`` by tap.
+    """
+
+    each: Linear | Convolution
+    more: Sequence[tuple[TileCoded, TileCoded]]
+    rows: np.ndarray | None = None
+    pairs: Sequence[tuple[Held, str]] = ()
+
+    @property
+    def streamed(self) -> int:
+        """Tiles of tensors that a tile of the result takes at most."""
+        reach = 0 if self.rows is None else tiles_of_rows(self.rows)
+        wide = sum(-(-held.exact.shape[1] // EDGE) for held, _ in self.pairs)
+        return reach * wide + sum(x.exponents.shape[1] for x, _ in self.more)
+
+
+_Back = Sequence[Held | _Summand | None]
 
 
 class IntegerNetwork(Between):
@@ -189,19 +225,18 @@ class IntegerNetwork(Between):
 
     def backward(self, found: Mapping[str, Held], last: Held) -> dict[str, np.ndarray]:
         """Gradients of what learns as matrices, from that of the result."""
-        gradients, learnt = {self.port.tensor.name: last}, dict[str, Held]()
+        gradients: dict[str, list[Held | _Summand]] = {self.port.tensor.name: [last]}
+        learnt = dict[str, Held]()
         for each in reversed(self.operations):
-            dy = gradients.pop(each.o.name, None)
-            if dy is None:
+            if each.o.name not in gradients:
                 continue
+            dy = self._gradient(gradients.pop(each.o.name))
             if each.positive:
                 dy = self.held(vector.mask(dy.values, found[each.o.name].values))
             wanted = [t.name in self.moving for t in each.i]
             for t, dx in zip(each.i, self._call(each, "_back", found, dy, wanted, learnt)):
                 if dx is not None:
-                    if t.name in gradients:
-                        dx = self.held(vector.add(gradients[t.name].values, dx.values))
-                    gradients[t.name] = dx
+                    gradients.setdefault(t.name, []).append(dx)
         for name in self.ties.keys() & learnt.keys():
             learnt[name] = self._product(*taken_back(self._chosen[name], learnt[name].narrow))
         return {name: held.values for name, held in learnt.items()}
@@ -227,11 +262,15 @@ class IntegerNetwork(Between):
         return total
 
     def _product(
-        self, *pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None, positive: bool = False
+        self,
+        *pairs: tuple[TileCoded, TileCoded],
+        bias: TileCoded | None = None,
+        positive: bool = False,
+        most: int = HELD // 2,
     ) -> Held:
-        """A sum of products, in parts where it is long."""
+        """A sum of products, in parts of ``most`` tiles where it is long."""
         places = [(n, k) for n, (x, _) in enumerate(pairs) for k in range(x.exponents.shape[1])]
-        parts = portions([1] * len(places))
+        parts = portions([1] * len(places), most)
         made = []
         for part in parts:
             some = []
@@ -245,7 +284,7 @@ class IntegerNetwork(Between):
         return self._added(made, positive)
 
     def _over_rows(self, one: Held, other: Held) -> Held:
-        return self._product((transposed(one.narrow), other.narrow))
+        return self._product((transposed(one.narrow), other.narrow), most=ROWS)
 
     def _layer(self, each: Linear | Convolution, found: dict[str, Held]) -> None:
         x = found[each.i[0].name].narrow
@@ -272,11 +311,12 @@ class IntegerNetwork(Between):
         return self.weight(each, f"{each.layer}.bias") if each.bias else None
 
     def _linear_back(self, each: Linear, *given: Any) -> _Back:
-        return self._layer_back(each, *given)
+        (found,) = self._layer_back(each, *given)
+        return [None if found is None else self._product(*found.more)]
 
     def _layer_back(
         self, each: Linear | Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
-    ) -> _Back:
+    ) -> Sequence[_Summand | None]:
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
         if weight in self.learners:
@@ -289,7 +329,7 @@ class IntegerNetwork(Between):
         pairs = [(dy.narrow, transposed(self.weight(each, weight)))]
         if through is not None:
             pairs.append((through.narrow, transposed(self.weight(each, each.adapter[0].name))))
-        return [self._product(*pairs)]
+        return [_Summand(each, pairs)]
 
     def _bias_back(self, each: Linear | Convolution, dy: Held, learnt: dict[str, Held]) -> None:
         if f"{each.layer}.bias" in self.learners:
@@ -332,36 +372,56 @@ class IntegerNetwork(Between):
         more: list[tuple[TileCoded, TileCoded]] = []
         if each.rank:
             a, b = (weight.name for weight in each.adapter)
-            h = found[f"{each.o.name}.hidden"] = self._gathered(each, rows, [(x, a)])
+            h = found[f"{each.o.name}.hidden"] = self._gathered([_Summand(each, (), rows, [(x, a)])])
             more = [(h.narrow, self.weight(each, b))]
-        bias = self._bias(each)
-        pairs = self._pairs(each, found)
-        found[each.o.name] = self._gathered(each, rows, pairs, more, bias=bias, positive=each.positive)
+        own = _Summand(each, more, rows, self._pairs(each, found))
+        found[each.o.name] = self._gathered([own], bias=self._bias(each), positive=each.positive)
 
     def _gathered(
-        self,
-        each: Convolution,
-        rows: np.ndarray,
-        pairs: Sequence[tuple[Held, str]],
-        more: Sequence[tuple[TileCoded, TileCoded]] = (),
-        *,
-        back: bool = False,
-        bias: TileCoded | None = None,
-        positive: bool = False,
+        self, summands: Sequence[_Summand], *, back: bool = False, bias: TileCoded | None = None, positive: bool = False
     ) -> Held:
-        """Products by address of tensors with kernels, and of own rows in ``more``, in parts where they are many."""
-        counts = [sum(many) for many in zip(*(self._counts(each, name, back) for _, name in pairs))]
-        counts[0] += sum(x.exponents.shape[1] for x, _ in more)
-        kernels = [(x.narrow, self._taps(self.weight(each, name))) for x, name in pairs]
-        if back:
-            kernels = [(x, transposed(kernel)) for x, kernel in kernels]
-        parts, made = portions(counts), []
+        """Sums of products by address, and of own rows, in parts where they are many."""
+        counts = [self._summed_tiles(each, back) for each in summands]
+        begins = list(accumulate(map(len, counts), initial=0))
+        parts, made = portions([count for some in counts for count in some]), []
         for part in parts:
-            some = [(x, rows[part], TileCoded(w.codes[part], w.exponents[part])) for x, w in kernels]
-            first = part.start == 0
-            own, cut = bias if first else None, positive and len(parts) == 1
-            made.append(self.summed(sums(*some, *(more if first else ()), bias=own, positive=cut)))
+            some: list[tuple[Any, ...]] = []
+            for each, begin, end in zip(summands, begins, begins[1:]):
+                taps = slice(max(part.start - begin, 0), min(part.stop, end) - begin)
+                if taps.start < taps.stop:
+                    some += self._by_address(each, taps, back)
+                    some += each.more if taps.start == 0 else ()
+            own, cut = bias if part.start == 0 else None, positive and len(parts) == 1
+            made.append(self.summed(sums(*some, bias=own, positive=cut)))
         return self._added(made, positive)
+
+    def _summed_tiles(self, each: _Summand, back: bool) -> list[int]:
+        """Tiles of each tap that a tile of the result takes at most; the first has those of own rows."""
+        counts = [sum(many) for many in zip(*(self._counts(each.each, name, back) for _, name in each.pairs))] or [0]
+        counts[0] += sum(x.exponents.shape[1] for x, _ in each.more)
+        return counts
+
+    def _by_address(self, each: _Summand, taps: slice, back: bool) -> list[tuple[Any, ...]]:
+        """Products of some taps."""
+        made: list[tuple[Any, ...]] = []
+        for x, name in each.pairs:
+            kernel = self._taps(self.weight(each.each, name))
+            kernel = transposed(kernel) if back else kernel
+            assert each.rows is not None
+            made.append((x.narrow, each.rows[taps], TileCoded(kernel.codes[taps], kernel.exponents[taps])))
+        return made
+
+    def _gradient(self, parts: Sequence[Held | _Summand]) -> Held:
+        """A gradient that readers of a tensor have made: their products are one sum, where that is held at once."""
+        summands = [each for each in parts if isinstance(each, _Summand)]
+        made = []
+        for some in together([(sum(self._summed_tiles(each, True)), each.streamed) for each in summands]):
+            own = [summands[n] for n in some]
+            if len(own) == 1 and own[0].rows is None:
+                made.append(self._product(*own[0].more))
+            else:
+                made.append(self._gathered(own, back=True))
+        return self._added([*made, *(each for each in parts if isinstance(each, Held))])
 
     def _convolution_back(
         self, each: Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
@@ -383,7 +443,7 @@ class IntegerNetwork(Between):
             self._taps_back(each, weight, dy, x, learnt)
         if not wanted[0]:
             return [None]
-        return [self._gathered(each, self._addresses(each, True), pairs, more, back=True)]
+        return [_Summand(each, more, self._addresses(each, True), pairs)]
 
     def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> Held:
         """Gradient of a kernel by what comes to a row of the input by each tap, side by side."""

@@ -12,6 +12,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, TileCoded, coded
 __all__ = [
     "HALF",
     "HELD",
+    "ROWS",
     "blocks",
     "levels",
     "matrices",
@@ -20,6 +21,7 @@ __all__ = [
     "rest_of",
     "stacked",
     "tiles_of_taps",
+    "together",
     "weights_of",
 ]
 
@@ -27,6 +29,8 @@ __all__ = [
 HALF = 32
 #: Tiles of either side of a sum that are held at once; a longer sum is one of parts of half as many.
 HELD = 32
+#: Tiles of such a part where each side is read by it alone: they must not drive out what other jobs read.
+ROWS = 8
 
 
 def matrices(each: Operation, name: str, value: np.ndarray) -> np.ndarray:
@@ -69,17 +73,34 @@ def tiles_of_taps(some: np.ndarray, back: bool) -> list[int]:
     return [int(count) for count in tiles.sum(2 if back else 1).max(1)]
 
 
-def portions(counts: Sequence[int]) -> list[slice]:
-    """Parts of a sum that are summed by themselves, of products with so many tiles each."""
+def portions(counts: Sequence[int], most: int = HELD // 2) -> list[slice]:
+    """Parts of a sum that are summed by themselves, of products with so many tiles each.
+
+    ``most``: tiles of a part, where there are several.
+    """
     if sum(counts) <= HELD:
         return [slice(0, len(counts))]
     ends, total = [0], 0
     for number, count in enumerate(counts):
-        if total and total + count > HELD // 2:
+        if total and total + count > most:
             ends.append(number)
             total = 0
         total += count
     return [slice(*pair) for pair in zip(ends, [*ends[1:], len(counts)])]
+
+
+def together(tiles: Sequence[tuple[int, int]]) -> list[range]:
+    """Which of several sums are one: neighbours, as long as their tiles of either side are held at once."""
+    made: list[range] = []
+    held = (0, 0)
+    for number, (one, other) in enumerate(tiles):
+        held = held[0] + one, held[1] + other
+        if made and max(held) <= HELD:
+            made[-1] = range(made[-1].start, number + 1)
+        else:
+            made.append(range(number, number + 1))
+            held = one, other
+    return made
 
 
 def levels(rows: int, results: int) -> list[int]:

@@ -3,6 +3,7 @@
 from gradloom.compiler.lowering import TileStep
 from gradloom.graph.base import Operation
 from gradloom.graph.dependence import dependent
+from gradloom.graph.methods import left_out
 from gradloom.graph.onnx.load import load_network
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.rtl.shell.engines import LOAD, STORE
@@ -22,7 +23,7 @@ __all__ = ["plan"]
 def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
     """Forecast of a step of training, or of the forward pass.
 
-    Entries: ``cycles`` in all, a sample and by phase; ``once``, what depends on nothing that learns and so runs once
+    Entries: ``left_out``, layers of the kind of the targets that do not learn; ``cycles`` in all, a sample and by phase; ``once``, what depends on nothing that learns and so runs once
     for each batch, with the bytes that are kept of it; ``bytes`` read, written and of memory; ``multiplications`` of
     the forward pass in a step, and their share of those that the array could make; ``operations`` as the machine has
     them.
@@ -54,6 +55,7 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
         "batch": batch,
         "parameters": prepared.learning.network.parameters,
         "learnt": prepared.learning.parameters,
+        "left_out": left_out(network, options.targets),
         "cycles": {"total": found.total, "sample": round(found.total / batch), **found.phases},
         "once": None if programs.trunk is None else _once(programs, batch),
         "clock_mhz": config.clock_mhz,

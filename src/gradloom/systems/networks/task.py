@@ -12,6 +12,7 @@ from gradloom.compiler.integers.descent import IntegerDescent
 from gradloom.compiler.integers.held import Counts
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.graph.descent import FloatDescent
+from gradloom.graph.methods import left_out
 from gradloom.graph.onnx.load import load_network
 from gradloom.graph.training import FloatTraining
 from gradloom.sim.run.device import MEMORY_BYTES
@@ -296,6 +297,7 @@ class NetworkTask(SteppedTask):
             "rank": asked.rank,
             "lesser_ranks": self._lesser_ranks,
             "targets": asked.targets,
+            "left_out": left_out(learning.network, asked.targets),
             "lr": asked.lr,
             "epochs": asked.epochs,
             "steps": len(outcome.losses),

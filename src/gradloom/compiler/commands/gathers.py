@@ -1,0 +1,132 @@
+"""Rows that convolutions read, by address."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+
+from gradloom.graph.operations import Convolution
+from gradloom.program.tiles.drafts import Block, DraftValue, Term
+from gradloom.program.tiles.layout import Tiles
+from gradloom.rtl.formats.tiles.codes import EDGE
+from gradloom.rtl.formats.tiles.pixels import Pixels, taps
+from gradloom.rtl.formats.tiles.product import REACH
+
+from ..weights.matrices import HALF
+from .base import Kept
+
+__all__ = ["Gather", "addresses", "tiles_of_rows"]
+
+Sides = tuple[int, int]
+
+
+def _two(sides: Sequence[int], filling: int = 1) -> Sides:
+    """Sides of a series as those of an image of one line."""
+    first, second = (filling, *sides)[-2:]
+    return first, second
+
+
+def addresses(
+    each: Convolution, samples: int, source: Sequence[int], *, back: bool
+) -> tuple[Pixels, list[tuple[int, int]]]:
+    """Which rows a convolution reads, and beside which place each tap does.
+
+    ``source``: sides in memory of the tensor that it reads, smaller than its own where that is upsampled. ``back``: of
+    its gradient.
+    """
+    kernel, stride, dilation = _two(each.kernel), _two(each.stride), _two(each.dilation)
+    pads = _two([low for low, _ in each.pads], 0)
+    wide, small = _two(each.i[0].sides), _two(each.o.sides)
+    if each.transposed:
+        wide, small = small, wide
+    if back != each.transposed:
+        pixels = Pixels(samples, wide, small, stride, divide=True, every=True)
+        return pixels, taps(kernel, pads, dilation, back=True)
+    given = _two(source)
+    if given != _two(each.i[0].sides):
+        rise = wide[0] // given[0], wide[1] // given[1]
+        return Pixels(samples, small, given, rise, divide=True), taps(kernel, pads, dilation)
+    return Pixels(samples, small, wide, stride), taps(kernel, pads, dilation)
+
+
+class Gather:
+    """Rows that a convolution reads, tap by tap."""
+
+    def __init__(self, pixels: Pixels, places: Sequence[tuple[int, int]]) -> None:
+        self.pixels, self.places = pixels, places
+        self.sources = [pixels.rows(*place) for place in places]
+
+    @cached_property
+    def tiles(self) -> int:
+        """Tiles that the rows of a tile come from at most."""
+        return tiles_of_rows(np.stack(self.sources))
+
+    def terms(
+        self,
+        layer: str,
+        some: range,
+        rows: range,
+        pair: tuple[DraftValue, Kept],
+        tiles: Tiles,
+        j: int,
+        columns: int,
+        back: bool,
+    ) -> list[Term]:
+        """Products of some taps and rows of the result with the ``columns`` of tile ``j``.
+
+        ``tiles``: codes of the tensor of the pair. Matrices of zeros, taps that read none of the rows and tiles of the
+        tensor that no matrix takes are left out.
+        """
+        x, kept = pair
+        reached = ((tap, _reach(self.sources[tap][rows.start : rows.stop])) for tap in some)
+        taps = [(tap, near) for tap, near in reached if near is not None]
+        pieces = [(tap, near, piece) for tap, near in taps for piece in kept.pieces(j, tap, x.wide, back)]
+        if not pieces:
+            return []
+        first = min(near[0] for _, near, _ in pieces)
+        last = max(near[1] for _, near, _ in pieces)
+        furthest = max(near[1] - near[0] for _, near, _ in pieces)
+        if furthest >> REACH:
+            raise ValueError(
+                f"{layer}: rows of a tile come from {furthest + 1} tiles, must be {1 << REACH} at most; use smaller "
+                "images or strides"
+            )
+        deep = range(min(piece.tiles.start for _, _, piece in pieces), max(piece.tiles.stop for _, _, piece in pieces))
+        stream = Block.of(tiles, [(row, k) for row in range(first, last + 1) for k in deep])
+        # Taps may share a tile.
+        shared = dict.fromkeys(piece.records for _, _, piece in pieces)
+        skips = dict(zip(shared, accumulate(map(len, shared), initial=0)))
+        offsets, records = zip(*(each for tiles in shared for each in tiles))
+        block, made = Block(offsets, records), []
+        for tap, near, piece in pieces:
+            place = self.pixels.place(rows.start, *self.places[tap], near[0])
+            run, begin = piece.tiles, HALF * piece.halves.start
+            given = {
+                "gather": 1,
+                "tiles": len(run) - 1,
+                "k_to": ((x.features - 1) if run.stop == x.wide else -1) % EDGE,
+                "w_turn": int(kept.flips(back)),
+                "x_pitch": len(deep),
+                "reach": near[1] - near[0],
+            } | piece.given
+            if len(piece.halves) == 1 and columns > HALF:
+                given |= {"columns": min(HALF, columns - begin) - 1, "o_column": begin}
+            x_skip = (near[0] - first) * len(deep) + run.start - deep.start
+            skip = skips[piece.records]
+            made.append(Term(stream, block, given | place, x_skip=x_skip, w_skip=skip, scan=self.pixels.shape))
+        return made
+
+
+def tiles_of_rows(sources: np.ndarray) -> int:
+    """Tiles in which those rows lie, first to last, that places ``[taps, rows]`` of a tile read at most."""
+    tiles = np.pad(sources, ((0, 0), (0, -sources.shape[1] % EDGE)), constant_values=-1) // EDGE
+    whole = tiles.reshape(len(tiles), -1, EDGE)
+    first = np.where(whole < 0, whole.max(initial=0), whole).min((0, 2))
+    return max(int((whole.max((0, 2)) - first).max()) + 1, 0)
+
+
+def _reach(rows: np.ndarray) -> tuple[int, int] | None:
+    """First and last row tile of source rows; None where all are zeros."""
+    inside = rows[rows >= 0]
+    return (int(inside.min()) // EDGE, int(inside.max()) // EDGE) if len(inside) else None
