@@ -26,7 +26,7 @@ from gradloom.rtl.formats.tiles.records import TileArgument
 from gradloom.rtl.shell.engines import STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
-from .commands.base import Beside, Learner, Rule
+from .commands.base import Learner, Rule
 from .commands.convolutions import Convolutions
 from .commands.elements import cut
 from .commands.products import Summand
@@ -36,7 +36,6 @@ from .commands.tied import Tied
 from .commands.updates import Updates, descent
 from .integers.objectives import LOSSES, TARGET, WEIGHT
 from .sets import Sets
-from .weights.matrices import pitch
 
 __all__ = ["TileStep", "lower"]
 
@@ -171,19 +170,6 @@ class _Writer(Convolutions, Rows, Tied, Updates):
     def blank(self) -> Tiles:
         """The same of 8 bits."""
         return self.codes(np.zeros((EDGE, EDGE)), NARROW)
-
-    @cached_property
-    def _beside(self) -> dict[tuple[int, int], Beside]:
-        return {}
-
-    def beside(self, taps: int, features: int) -> Beside:
-        """Matrices that put the features of taps side by side."""
-        wide = pitch(taps, features)
-        count = min(max(EDGE // wide, 1), taps)
-        if (wide, count) not in self._beside:
-            made = np.stack([np.eye(min(wide, EDGE), EDGE, wide * number) for number in range(count)])
-            self._beside[wide, count] = Beside(self.codes(made, NARROW), False, pitch=wide)
-        return self._beside[wide, count]
 
     def write(self, loss: str | None, whole: bool, reader: TileStep | None) -> TileStep:
         """Everything."""

@@ -1,7 +1,7 @@
 """The tensors of a program, and what its parts share."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, coded
 from gradloom.rtl.formats.tiles.functions import Curve
 from gradloom.rtl.formats.tiles.records import TileRecord
 
-from ..weights.matrices import HALF, blocks, matrices, pitch, rest_of, stacked, tiles_of_taps
+from ..weights.matrices import HALF, TapRows, blocks, matrices, rest_of, stacked, tiles_of_taps, used_rows
 
-__all__ = ["Base", "Beside", "Kept", "Learner", "Piece", "Rule", "is_plain", "kept_of", "without_gradient"]
+__all__ = ["Base", "Kept", "Learner", "Moved", "Piece", "Rule", "is_plain", "kept_of", "without_gradient"]
 
 #: Weights that a message names, at most.
 _NAMED = 4
@@ -77,10 +77,6 @@ class Kept:
         """The tile for tile ``k`` of what is summed over and tile ``j`` of what is made."""
         return (j, k, tap) if self.flips(back) else (k, j, tap)
 
-    def begin(self, tap: int, back: bool) -> dict[str, int]:
-        """Operands for the place of a tap's matrix in its tile."""
-        return {}
-
     def counts(self, taps: int, deep: int, back: bool) -> list[int]:
         """Tiles of each tap that a tile of the result takes at most."""
         return [deep] * taps if self.some is None else tiles_of_taps(self.some, back)
@@ -93,7 +89,7 @@ class Kept:
             records = tuple((self.tiles.at(*at), self.tiles.record(*at[:2])) for at in places)
             own = range(halves.start - 2 * j, halves.stop - 2 * j)
             given = {"w_column": HALF * own.start} if len(own) == 1 else {}
-            made.append(Piece(records, run, own, given | self.begin(tap, back)))
+            made.append(Piece(records, run, own, given))
         return made
 
     def runs(self, j: int, tap: int, deep: int, back: bool) -> list[tuple[range, range]]:
@@ -121,50 +117,54 @@ class Kept:
 
 @dataclass(frozen=True)
 class Stacked(Kept):
-    """Matrices of taps behind one another, each with ``pitch`` rows, as what learns."""
+    """Matrices of taps behind one another, as what learns, or to put features of taps there.
 
-    pitch: int = EDGE
+    ``rows``: where each tap's lie.
+    """
 
-    def at(self, k: int, j: int, tap: int, back: bool) -> tuple[int, int, int]:
+    rows: TapRows = field(kw_only=True)
+
+    def pieces(self, j: int, tap: int, deep: int, back: bool) -> list[Piece]:
         """See :class:`Kept`."""
-        row, column = (j, k) if self.flips(back) else (k, j)
-        return tap * self.pitch // EDGE + row, column, 0
-
-    def begin(self, tap: int, back: bool) -> dict[str, int]:
-        """See :class:`Kept`."""
-        return {"w_column" if self.flips(back) else "w_row": tap * self.pitch % EDGE}
+        begin, first, count = self.rows.begins[tap], self.rows.firsts[tap], self.rows.counts[tap]
+        if not count:
+            return []
+        row, within = divmod(begin, EDGE)
+        flips, whole = self.flips(back), range(2 * j, 2 * j + 2)
+        given = {"w_column" if flips else "w_row": within} if count < EDGE else {}
+        if flips:
+            # A tile of outputs.
+            places = [(row + j, k, 0) for k in range(deep)]
+            given |= {"columns": count - 1, "o_column": first} if count < EDGE else {}
+        else:
+            assert not first
+            places = [(row + k, j, 0) for k in range(-(-count // EDGE))]
+        records = tuple((self.tiles.at(*at), self.tiles.record(*at[:2])) for at in places)
+        return [Piece(records, range(len(places)), whole, given)]
 
 
 @dataclass(frozen=True)
-class Beside(Kept):
-    """Matrices that put the features of each tap beside those of the one before, ``pitch`` columns each.
+class Moved(Kept):
+    """What puts the features of taps where their rows lie; ``tiles``: a matrix that changes nothing."""
 
-    ``tiles``: a matrix for each place in a tile.
-    """
+    rows: TapRows = field(kw_only=True)
 
-    pitch: int = EDGE
-
-    def at(self, k: int, j: int, tap: int, back: bool) -> tuple[int, int, int]:
+    def pieces(self, j: int, tap: int, deep: int, back: bool) -> list[Piece]:
         """See :class:`Kept`."""
-        return 0, 0, tap * self.pitch % EDGE // self.pitch
-
-    def counts(self, taps: int, deep: int, back: bool) -> list[int]:
-        """See :class:`Kept`: few in any tile."""
-        return [0] * taps
-
-    def runs(self, j: int, tap: int, deep: int, back: bool) -> list[tuple[range, range]]:
-        """See :class:`Kept`."""
-        tile, begin = divmod(tap * self.pitch, EDGE)
-        if not tile <= j < tile + deep:
+        begin, first, count = self.rows.begins[tap], self.rows.firsts[tap], self.rows.counts[tap]
+        tile, within = divmod(begin, EDGE)
+        if not count or not tile <= j < tile + -(-count // EDGE):
             return []
-        first = 2 * j + begin // HALF
-        return [(range(j - tile, j - tile + 1), range(first, first + -(-min(self.pitch, EDGE) // HALF)))]
+        given = {"w_column": first, "columns": min(count, EDGE) - 1, "o_column": within}
+        records = ((self.tiles.at(0, 0), self.tiles.record(0, 0)),)
+        return [Piece(records, range(j - tile, j - tile + 1), range(2 * j, 2 * j + 2), given)]
 
 
-def kept_of(codes: Tiles, shaped: np.ndarray) -> Kept:
-    """Codes of matrices that learn, which are ``shaped``."""
-    taps = shaped.shape[0] if shaped.ndim > 2 else 1
-    return Stacked(codes, True, pitch=pitch(taps, shaped.shape[-2])) if taps > 1 else Kept(codes, True)
+def kept_of(codes: Tiles, shaped: np.ndarray, *, tied: bool = False) -> Kept:
+    """Codes of matrices that learn, which are ``shaped``; ``tied``: see :func:`used_rows`."""
+    if shaped.ndim > 2 and shaped.shape[0] > 1:
+        return Stacked(codes, True, rows=used_rows(shaped, tied))
+    return Kept(codes, True)
 
 
 class Base:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from math import prod
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 
-from ..weights.matrices import HALF, portions, rest_of, together
+from ..weights.matrices import HALF, TapRows, portions, rest_of, together
 from ..weights.packed import is_packed, kernel_codes, place
-from .base import Beside, Kept
+from .base import Kept, Moved, Stacked
 from .gathers import Gather, addresses
 from .products import Pair, Products, Summand
 
@@ -28,6 +27,8 @@ def _ended(terms: list[Term], columns: int, has_bias: bool, blank: Callable[[], 
     if not part:
         return terms
     whole = [each for each in terms if "columns" not in each.operands]
+    if any(each.operands["o_column"] % HALF or _ends(each) % HALF not in (0, columns % HALF) for each in part):
+        return _among(part, whole, has_bias, blank)
     both = {each.operands["o_column"] for each in part}
     if not whole and len(both) == 1:
         # Nothing else comes to the other half.
@@ -51,6 +52,21 @@ def _ended(terms: list[Term], columns: int, has_bias: bool, blank: Callable[[], 
         after = at is None or any(other.operands.get("o_column") == at for other in found[n + 1 :])
         made.append(replace(each, ends=(not before, not after)))
     return made
+
+
+def _ends(term: Term) -> int:
+    """The column behind a part."""
+    return term.operands["o_column"] + term.operands["columns"] + 1
+
+
+def _among(part: Sequence[Term], whole: Sequence[Term], has_bias: bool, blank: Callable[[], Block]) -> list[Term]:
+    """Terms of any columns among those of all, of which the first begins and the last ends all sums."""
+    nothing = {"w_column": 0, "k_from": 0, "k_to": 0, "tiles": 0}
+    given = {name: value for name, value in part[0].operands.items() if name not in ("columns", "o_column")} | nothing
+    more = max(2 - has_bias - len(whole), 0)
+    *begin, last = [*whole, *(replace(part[0], w=blank(), w_skip=0, operands=given) for _ in range(more))]
+    found = [replace(each, ends=(n == 0 and not has_bias, False)) for n, each in enumerate([*begin, *part])]
+    return [*found, replace(last, ends=(False, True))]
 
 
 def _halves(term: Term, columns: int) -> list[Term]:
@@ -114,6 +130,18 @@ class Convolutions(Products):
         gather = Gather(*addresses(each, self.samples, each.i[0].sides, back=True))
         return [Summand(each.layer, rows, gather, pairs)]
 
+    def _alone(self, terms: Sequence[Term], rows: TapRows, j: int, columns: int) -> list[Term]:
+        """Terms of columns of their own; those of taps that read no row are zeros."""
+        made = [replace(each, ends=(True, True)) for each in terms]
+        there = {each.operands.get("o_column", 0) for each in terms}
+        for begin, _, count in rows:
+            at = begin - EDGE * j
+            if 0 <= at < columns and at not in there and count:
+                given = {"w_column": 0, "k_from": 0, "k_to": 0, "tiles": 0, "o_column": at, "columns": count - 1}
+                blank = Block.of(self.blank, [(0, 0)])
+                made.append(replace(made[0], w=blank, w_skip=0, operands=made[0].operands | given))
+        return made
+
     def joined(self, t: Tensor, summands: Sequence[Summand]) -> list[DraftValue]:
         """Gradients of a tensor by readers of it, as few as are sums that are held at once."""
         made = []
@@ -132,11 +160,20 @@ class Convolutions(Products):
         What comes to a row of the layer's input by each tap lies side by side, and is returned; a product over rows
         makes all taps.
         """
-        t, taps = each.i[0], prod(each.kernel)
-        beside = self.beside(taps, dy.features)
-        came = self.tiler.value(f"{name}.came", self.rows(t), taps * beside.pitch)
+        t, kept = each.i[0], self.kept[name]
+        rows = kept.rows if isinstance(kept, Stacked) else TapRows.of(np.ones((1, dy.features), bool))
+        came = self.tiler.value(f"{name}.came", self.rows(t), rows.total)
         gather = Gather(*addresses(each, self.samples, t.sides, back=True))
-        self._gathered(came, [Summand(each.layer, (), gather, [(dy, beside)])])
+        pair, tiles = (dy, Moved(self.same, False, rows=rows)), self.tiler.read(dy, NARROW)
+        for j in range(came.wide):
+            for i in range(came.high):
+                count, columns = came.part(i, j)
+                span = range(EDGE * i, EDGE * i + count)
+                terms = gather.terms(each.layer, range(len(gather.places)), span, pair, tiles, j, columns, False)
+                if terms:
+                    self.tiler.product(came, (i, j), self._alone(terms, rows, j, columns))
+                else:
+                    self.nothing(came, i, j)
         small = came
         if t.name in self.risen:
             small = self.shrunk(self.tiler.value(f"{name}.small", x.rows, came.features), came, self.source(t))
@@ -183,8 +220,4 @@ class Convolutions(Products):
     @property
     def blank(self) -> Tiles:
         """A tile of zeros, of 8 bits."""
-        raise NotImplementedError
-
-    def beside(self, taps: int, features: int) -> Beside:
-        """Matrices that put the features of taps side by side."""
         raise NotImplementedError

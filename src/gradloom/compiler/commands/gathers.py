@@ -112,6 +112,10 @@ class Gather:
             } | piece.given
             if len(piece.halves) == 1 and columns > HALF:
                 given |= {"columns": min(HALF, columns - begin) - 1, "o_column": begin}
+            if "o_column" in given:
+                given["columns"] = min(given["columns"], columns - 1 - given["o_column"])
+            if given.get("columns") == columns - 1:
+                del given["columns"], given["o_column"]
             x_skip = (near[0] - first) * len(deep) + run.start - deep.start
             skip = skips[piece.records]
             made.append(Term(stream, block, given | place, x_skip=x_skip, w_skip=skip, scan=self.pixels.shape))

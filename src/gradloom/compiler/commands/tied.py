@@ -15,7 +15,7 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, ZERO, TileCoded, coded
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
-from ..weights.matrices import matrices, portions, stacked
+from ..weights.matrices import matrices, portions, stacked, used_rows
 from .base import kept_of
 from .products import Products, last_of
 
@@ -37,7 +37,8 @@ def fits(wide: int, block: int, rows: int) -> bool:
 
 def chosen_rows(each: Operation, name: str, tie: Tie) -> list[np.ndarray]:
     """For each block of columns which row of the smaller matrix is which of the larger, as ones among zeros."""
-    large = stacked(matrices(each, name, tie.index + 1)).astype(np.int64)
+    index = matrices(each, name, tie.index)
+    large = stacked(index + 1, used_rows(index, tied=True) if index.ndim > 2 else None).astype(np.int64)
     small = stacked(matrices(each, name, np.arange(1, 1 + np.prod(tie.shape)).reshape(tie.shape))).astype(np.int64)
     made = []
     for column in range(0, large.shape[1], small.shape[1]):
@@ -99,7 +100,7 @@ class Tied(Products):
         made = self.tiler.value(f"{name}.repeated", rows, len(found) * features)
         self.learnt[name] = self.tiler.value(f"{name}.places", made.rows, made.features)
         shaped = matrices(each, name, tie.index)
-        self.kept[name] = kept_of(self.tiler.read(made, NARROW), shaped)
+        self.kept[name] = kept_of(self.tiler.read(made, NARROW), shaped, tied=True)
         self._repeated(made, self._chosen[name][0], self.learners[name].codes)
 
     def _repeated(self, made: DraftValue, chosen: Sequence[Tiles], small: Tiles) -> None:

@@ -18,7 +18,7 @@ from gradloom.graph.dependence import dependent
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear, Parameter, Rest
 from gradloom.program.operations import needed
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, TileCoded, coded
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, ZERO, TileCoded, coded
 from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
@@ -28,14 +28,15 @@ from ..commands.tied import chosen_rows, repeated, taken_back
 from ..weights.matrices import (
     HELD,
     ROWS,
+    TapRows,
     blocks,
     matrices,
-    pitch,
     portions,
     rest_of,
     stacked,
     tiles_of_taps,
     together,
+    used_rows,
     weights_of,
 )
 from ..weights.packed import kernel_codes
@@ -158,15 +159,27 @@ class IntegerNetwork(Between):
 
     def _taps_of(self, codes: TileCoded, each: Operation, name: str) -> TileCoded:
         """Matrices of taps among codes of matrices that lie behind one another."""
-        value = self.ties[name].index if name in self.ties else self.values[name]
-        shape = matrices(each, name, value).shape
+        shape, rows = self._shaped(each, name).shape, self._rows_of(each, name)
         if len(shape) == 2:
             return transposed(codes)
-        taps, outputs, _ = shape
-        wide, first = pitch(taps, outputs), np.arange(taps)[:, None]
-        tiles = (first * wide + EDGE * np.arange(-(-outputs // EDGE))) // EDGE
-        rows = first * wide + np.arange(outputs)
-        return transposed(TileCoded(codes.codes[rows], codes.exponents[tiles]))
+        taps, outputs, inputs = shape
+        wide = -(-outputs // EDGE)
+        made = np.zeros((taps, outputs, inputs))
+        exponents = np.full((taps, wide, codes.exponents.shape[1]), ZERO)
+        for tap, (begin, first, count) in enumerate(rows):
+            some = min(count, outputs - first)
+            made[tap, first : first + some] = codes.codes[begin : begin + some]
+            if count:
+                exponents[tap] = codes.exponents[begin // EDGE : begin // EDGE + wide]
+        return transposed(TileCoded(made, exponents))
+
+    def _shaped(self, each: Operation, name: str) -> np.ndarray:
+        """Matrices of what learns; of what repeats a smaller one, indices."""
+        return matrices(each, name, self.ties[name].index if name in self.ties else self.values[name])
+
+    def _rows_of(self, each: Operation, name: str) -> TapRows:
+        """Rows of taps of what learns."""
+        return used_rows(self._shaped(each, name), name in self.ties)
 
     def _counts(self, each: Operation, name: str, back: bool) -> list[int]:
         """Tiles of each tap of a kernel that a tile of the result takes at most."""
@@ -448,17 +461,21 @@ class IntegerNetwork(Between):
     def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> Held:
         """Gradient of a kernel by what comes to a row of the input by each tap, side by side."""
         t, rows, features = each.i[0], self._addresses(each, True), dy.exact.shape[1]
-        wide = pitch(len(rows), features)
-        made, lost = np.zeros((rows.shape[1], len(rows) * wide)), 0
-        for start in range(0, made.shape[1], EDGE):
+        places = self._rows_of(each, name)
+        made, lost = np.zeros((rows.shape[1], places.total)), 0
+        for start in range(0, places.total, EDGE):
             # Taps and features that a tile of columns has.
-            taps = range(start // wide, -(-min(start + EDGE, made.shape[1]) // wide))
-            deep = slice(start % wide // EDGE, start % wide // EDGE + 1) if wide > EDGE else slice(0, 1)
-            some = _columns(dy.narrow, deep)
-            count, width = some.codes.shape[1], min(EDGE, made.shape[1] - start)
-            same = np.stack([np.eye(count, width, max(tap * wide - start, 0)) for tap in taps])
-            tile = sums((some, rows[taps.start : taps.stop], coded(same, NARROW)))
-            made[:, start : start + width], lost = tile.values, lost + tile.lost
+            taps = [n for n, (begin, _, count) in enumerate(places) if begin < start + EDGE and start < begin + count]
+            own = [(places.begins[tap] - start, places.firsts[tap], places.counts[tap]) for tap in taps]
+            deep = -own[0][0] // EDGE if own[0][0] < 0 else 0
+            some = _columns(dy.narrow, slice(deep, deep + 1))
+            same = np.zeros((len(taps), some.codes.shape[1], min(EDGE, places.total - start)))
+            for matrix, (begin, first, count) in zip(same, own):
+                at = np.arange(max(min(count, features - first, EDGE), 0)) if begin >= 0 else np.arange(matrix.shape[0])
+                at = at[at < matrix.shape[0] - first]
+                matrix[first + at, max(begin, 0) + at] = 1
+            tile = sums((some, rows[taps], coded(same, NARROW)))
+            made[:, start : start + same.shape[2]], lost = tile.values, lost + tile.lost
         self.counts.lost += lost
         came = self.held(made)
         small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came

@@ -1,6 +1,8 @@
 """Weights of layers as matrices, one for each tap of a kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -13,6 +15,7 @@ __all__ = [
     "HALF",
     "HELD",
     "ROWS",
+    "TapRows",
     "blocks",
     "levels",
     "matrices",
@@ -22,6 +25,7 @@ __all__ = [
     "stacked",
     "tiles_of_taps",
     "together",
+    "used_rows",
     "weights_of",
 ]
 
@@ -122,12 +126,57 @@ def pitch(taps: int, outputs: int) -> int:
     return 1 << (outputs - 1).bit_length() if outputs <= EDGE else -(-outputs // EDGE) * EDGE
 
 
-def stacked(taps: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True)
+class TapRows:
+    """Rows of matrices of taps that lie behind one another, the most first, so that none is in parts of two tiles.
+
+    Of each tap: ``counts`` outputs from ``firsts`` on lie from row ``begins`` on. Outputs that no input reaches have no
+    row but to fill up a power of two.
+    """
+
+    begins: tuple[int, ...]
+    firsts: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, used: np.ndarray) -> "TapRows":
+        """``used``: outputs ``[taps, outputs]`` that are there."""
+        taps, outputs = used.shape
+        whole = pitch(taps, outputs)
+        firsts, counts = [], []
+        for own in used:
+            at = np.flatnonzero(own) if outputs <= EDGE and taps > 1 else np.arange(outputs)
+            count = min(pitch(taps, int(at[-1] - at[0]) + 1), whole) if len(at) else 0
+            firsts.append(min(int(at[0]), whole - count) if count else 0)
+            counts.append(count)
+        order = sorted(range(taps), key=lambda tap: -counts[tap])
+        begins = dict(zip(order, accumulate((counts[tap] for tap in order), initial=0)))
+        return cls(tuple(begins[tap] for tap in range(taps)), tuple(firsts), tuple(counts))
+
+    @property
+    def total(self) -> int:
+        """Of all taps."""
+        return sum(self.counts)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        return iter(zip(self.begins, self.firsts, self.counts))
+
+
+def used_rows(taps: np.ndarray, tied: bool = False) -> TapRows:
+    """Rows of matrices ``[taps, outputs, inputs]``, or of one; ``tied``: of indices, -1 where nothing learns."""
+    whole = taps if taps.ndim > 2 else taps[None]
+    return TapRows.of((whole >= 0).any(-1) if tied else np.ones(whole.shape[:-1], bool))
+
+
+def stacked(taps: np.ndarray, rows: TapRows | None = None) -> np.ndarray:
     """Matrices ``[taps, outputs, inputs]`` behind one another, with zeros up to the next."""
     if taps.ndim == 2:
         return taps
-    count, outputs, inputs = taps.shape
-    made: np.ndarray = np.pad(taps, ((0, 0), (0, pitch(count, outputs) - outputs), (0, 0))).reshape(-1, inputs)
+    rows = rows or used_rows(taps)
+    made = np.zeros((rows.total, taps.shape[-1]), taps.dtype)
+    for own, (begin, first, count) in zip(taps, rows):
+        some = own[first : first + count]
+        made[begin : begin + len(some)] = some
     return made
 
 

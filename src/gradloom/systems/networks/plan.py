@@ -23,10 +23,10 @@ __all__ = ["plan"]
 def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
     """Forecast of a step of training, or of the forward pass.
 
-    Entries: ``left_out``, layers of the kind of the targets that do not learn; ``cycles`` in all, a sample and by phase; ``once``, what depends on nothing that learns and so runs once
-    for each batch, with the bytes that are kept of it; ``bytes`` read, written and of memory; ``multiplications`` of
-    the forward pass in a step, and their share of those that the array could make; ``operations`` as the machine has
-    them.
+    Entries: ``left_out``, layers of the kind of the targets that do not learn; ``cycles`` in all, a sample and by
+    phase; ``once``, what depends on nothing that learns and so runs once for each batch, with the bytes that are kept
+    of it; ``bytes`` read, written and of memory; ``multiplications`` of the forward pass in a step, and their share of
+    those that the array could make; ``operations`` as the machine has them.
     """
     preset = asked.preset
     workload = preset.workload
