@@ -288,25 +288,27 @@ class _Writer(Convolutions, Rows, Tied, Updates):
 
     def _backward(self, name: str, last: DraftValue) -> None:
         moving = dependent(self.operations, list(self.rules))
-        #: Of each tensor, by readers of it; products are written when all are there.
         gradients: dict[str, list[DraftValue | Summand]] = {name: [last]}
+        first = {t.name: each for each in reversed(self.operations) for t in each.i}
         for each in reversed(self.operations):
             if each.o.name not in gradients:
                 continue
-            dy = self._whole(each.o, gradients.pop(each.o.name))
+            (dy,) = gradients.pop(each.o.name)
+            assert isinstance(dy, DraftValue)
             wanted = [t.name in moving for t in each.i]
             if each.positive:
                 dy = self.masked(each.o.name, dy, self.found[each.o.name])
             for t, dx in zip(each.i, self._call(each, "_back", dy, wanted)):
                 if dx is not None:
                     gradients.setdefault(t.name, []).append(dx)
+            for t in each.i:
+                # Its other readers are done.
+                if first[t.name] is each and t.name in gradients:
+                    gradients[t.name] = [self._whole(t, gradients[t.name])]
 
     def _whole(self, t: Tensor, parts: Sequence[DraftValue | Summand]) -> DraftValue:
         """A gradient that readers of a tensor have made: their products are one sum, where that is held at once."""
-        total, *more = [
-            *self.joined(t, [each for each in parts if isinstance(each, Summand)]),
-            *(each for each in parts if isinstance(each, DraftValue)),
-        ]
+        total, *more = self.joined(t, parts)
         for each in more:
             whole = self.tiler.value(f"{t.name}.gradient", total.rows, total.features)
             self.whole(whole, ElementOpcode.ADD, {"a": total, "b": each})

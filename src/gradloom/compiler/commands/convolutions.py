@@ -142,16 +142,24 @@ class Convolutions(Products):
                 made.append(replace(made[0], w=blank, w_skip=0, operands=made[0].operands | given))
         return made
 
-    def joined(self, t: Tensor, summands: Sequence[Summand]) -> list[DraftValue]:
+    def joined(self, t: Tensor, parts: Sequence[DraftValue | Summand]) -> list[DraftValue]:
         """Gradients of a tensor by readers of it, as few as are sums that are held at once."""
-        made = []
-        for some in together([(sum(each.counts(True)), each.streamed) for each in summands]):
-            made.append(self.part(t))
-            own = [summands[n] for n in some]
-            if len(own) == 1 and own[0].gather is None:
-                self.matrix(made[-1], own[0].rows, back=True)
-            else:
-                self._gathered(made[-1], own, back=True)
+        summands = [each for each in parts if isinstance(each, Summand)]
+        groups = {some.start: some for some in together([(sum(s.counts(True)), s.streamed) for s in summands])}
+        made, number = list[DraftValue](), 0
+        for each in parts:
+            if isinstance(each, DraftValue):
+                made.append(each)
+                continue
+            # The first of a group stands for all.
+            if number in groups:
+                own = [summands[n] for n in groups[number]]
+                made.append(self.part(t))
+                if len(own) == 1 and own[0].gather is None:
+                    self.matrix(made[-1], own[0].rows, back=True)
+                else:
+                    self._gathered(made[-1], own, back=True)
+            number += 1
         return made
 
     def _taps_back(self, each: Convolution, name: str, dy: DraftValue, x: DraftValue) -> DraftValue:
