@@ -5,6 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from gradloom.compiler.weights.matrices import matrices, used_rows
 from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
 from gradloom.graph.operations import Activation, Add, Convolution, Linear, Norm, Reduce
@@ -73,6 +74,24 @@ def test_channels_of_several_tiles_come_alone():
     same(learning_of(whole, "classes", "lora", targets="first,head", rank=2), None, 3)
 
 
+def test_convolutions_that_read_one_tensor_make_one_gradient():
+    """Folded, with adapters beside all: rows that no tap reaches have no place."""
+    x = tensor("x", 4, 8, 3)
+    first = conv(x, "first", 8, 1, positive=True)
+    wide, short = conv(first.o, "wide", 8, 3, pads=1, stride=2), conv(first.o, "short", 8, 1, stride=2)
+    total = Add((wide.o, short.o), tensor("total", 2, 4, 8), positive=True)
+    learning = learning_of(headed([first, wide, short, total], [x], 70), "classes", "lora", targets="*", rank=2)
+    network = Prepared(learning, "classes").network
+    assert used_rows(matrices_of(network, "wide.lora_A.weight"), tied=True).total == 3 * (8 + 2)
+    same(learning, None, 3)
+
+
+def matrices_of(network, name):
+    """Indices of what a weight repeats, a matrix a tap."""
+    each = next(each for each in network.operations for weight in each.weights if weight.name == name)
+    return matrices(each, name, network.ties[name].index)
+
+
 def same(learning, precise, count):
     """Three steps of two batches in RTL and in models, by ``count`` programs."""
     prepared = Prepared(learning, "classes", weighted=True, precise=precise_of(learning.network, precise))
@@ -80,7 +99,7 @@ def same(learning, precise, count):
     random = np.random.default_rng(1)
     batches = [
         (
-            prepared.inputs(random.standard_normal((4, 7, 5, 3))),
+            prepared.inputs(random.standard_normal((4, *learning.network.inputs[0].shape))),
             np.diag(np.arange(1, 71) / 30)[random.integers(0, 70, 4)],
         )
         for _ in range(2)

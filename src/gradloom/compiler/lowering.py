@@ -293,8 +293,7 @@ class _Writer(Convolutions, Rows, Tied, Updates):
         for each in reversed(self.operations):
             if each.o.name not in gradients:
                 continue
-            (dy,) = gradients.pop(each.o.name)
-            assert isinstance(dy, DraftValue)
+            dy = self._whole(each.o, gradients.pop(each.o.name))
             wanted = [t.name in moving for t in each.i]
             if each.positive:
                 dy = self.masked(each.o.name, dy, self.found[each.o.name])
@@ -302,7 +301,7 @@ class _Writer(Convolutions, Rows, Tied, Updates):
                 if dx is not None:
                     gradients.setdefault(t.name, []).append(dx)
             for t in each.i:
-                # Its other readers are done.
+                # Its other readers are done: products go near those of the last.
                 if first[t.name] is each and t.name in gradients:
                     gradients[t.name] = [self._whole(t, gradients[t.name])]
 
