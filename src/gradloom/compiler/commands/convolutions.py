@@ -220,7 +220,8 @@ class Convolutions(Products):
     ) -> list[Term]:
         """Products of some taps of a summand with rows ``span``; the first tap has those of own rows."""
         made: list[Term] = []
-        for pair in each.pairs if each.gather is not None else ():
+        for pair in each.pairs:
+            assert each.gather is not None
             tiles = self.tiler.read(pair[0], NARROW)
             made += each.gather.terms(each.layer, taps, span, pair, tiles, at[1], columns, back)
         return made + [self._term(x, kept, *at, back) for x, kept in each.rows if not taps.start]

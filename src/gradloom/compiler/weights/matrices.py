@@ -165,7 +165,8 @@ class TapRows:
 def used_rows(taps: np.ndarray, tied: bool = False) -> TapRows:
     """Rows of matrices ``[taps, outputs, inputs]``, or of one; ``tied``: of indices, -1 where nothing learns."""
     whole = taps if taps.ndim > 2 else taps[None]
-    return TapRows.of((whole >= 0).any(-1) if tied else np.ones(whole.shape[:-1], bool))
+    used = (whole >= 0).any(axis=2) if tied else np.ones(whole.shape[:2], bool)
+    return TapRows.of(np.asarray(used))
 
 
 def stacked(taps: np.ndarray, rows: TapRows | None = None) -> np.ndarray:
