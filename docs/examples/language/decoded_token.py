@@ -1,17 +1,19 @@
 """Forecasts the program of a decoded token.
 
 ``python docs/examples/language/decoded_token.py [MODEL] [--preset P] [--tokens N] [--latency N] [--port-reads N]
-[--json]``
+[--ports N] [--head float16|nf] [--json]``
 
 The machine of edge-qlora-genesys2, or of ``--preset``, and one token behind ``N - 1`` others through all layers and the
-head, with adapters of rank 8 on q and v. Its commands do not depend on values, so it needs no weights. ``gradloom
+head, with adapters of rank 8 on q and v. ``--head``: in words of 16 bits, or in NF4 as the linears. Its commands do not depend on values, so it needs no weights. ``gradloom
 plan`` bounds the same token by its bytes.
 """
 
 import argparse
 import json
+from dataclasses import replace
 
 from gradloom.models.language import BUILT_IN
+from gradloom.models.pack import HEADS
 from gradloom.preset import PRESETS
 from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.costs.request import TARGETS
@@ -31,14 +33,19 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
+    parser.add_argument("--ports", type=int, choices=(1, 2, 4), help="ports to memory in place of the preset's")
+    parser.add_argument("--head", choices=HEADS, default=HEADS[0])
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     model, config = BUILT_IN[asked.model], PRESETS[asked.preset].config
+    config = replace(config, ports=asked.ports or config.ports)
     ranks = {each.name: config.rank for each in model.linears if each.projection in TARGETS["q,v"]}
     layout = Layout()
-    layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)
+    if asked.head != "nf":
+        layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)
     try:
-        token = Decode(StepOperations(model, asked.tokens, ranks, range(model.layers), True), asked.tokens - 1)
+        step = StepOperations(model, asked.tokens, ranks, range(model.layers), True)
+        token = Decode(step, asked.tokens - 1, coded=asked.head == "nf")
         program = lower(token.operations, exponents(token.operations), layout, config)
         memory = MemoryTime(read_latency=asked.latency, port_reads=asked.port_reads)
         told = forecast(program, config=config, memory=memory)
@@ -48,6 +55,7 @@ def main() -> None:
         "cycles": told.total,
         "milliseconds": round(1e3 * told.seconds, 3),
         "read_beats": told.read_beats,
+        "beats_percent": round(100 * told.read_beats / told.total, 1),
         "commands": len(program.instructions),
     }
     print(json.dumps(said, indent=2) if asked.json else "\n".join(f"{name:13} {each:,}" for name, each in said.items()))

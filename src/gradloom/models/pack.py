@@ -86,6 +86,28 @@ class QuantizedLinear:
         return dataclasses.replace(self, codes=self.codes[rows], scale_codes=scales, absmax2=self.absmax2[groups])
 
 
+    def part(self, first: int, outputs: int) -> "QuantizedLinear":
+        """Rows ``first`` to ``first + outputs`` as a linear, behind the last row rows of zeros.
+
+        No group of scales may begin before ``first`` and end behind it.
+        """
+        columns = self.shape.inputs // TILE
+        if first * columns % GROUP:
+            raise ValueError(f"first={first}: parts a group of {GROUP} scales")
+        shape = dataclasses.replace(self.shape, outputs=outputs)
+        codes = self.codes[first : first + outputs]
+        missing = outputs - len(codes)
+        scales = self.scale_codes[first * columns : (first + len(codes)) * columns]
+        absmax2 = self.absmax2[first * columns // GROUP :][: shape.groups]
+        return QuantizedLinear(
+            shape,
+            np.pad(codes, ((0, missing), (0, 0)), constant_values=BOOKS[shape.bits].zero_code),
+            np.pad(scales, (0, missing * columns)),
+            np.pad(absmax2, (0, shape.groups - len(absmax2))),
+            self.offset,
+        )
+
+
 def _blocks(rows: np.ndarray, inputs: int) -> np.ndarray:
     return np.arange(len(rows) * inputs // TILE).reshape(len(rows), -1)[rows].reshape(-1)
 

@@ -113,7 +113,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
             baud=options.baud or BAUD,
         )
     learnt = None if options.adapter is None else Path(options.adapter)
-    checkpoint = opened(learnt, options.model)
+    checkpoint = opened(learnt, options.model, options.head)
     if learnt is not None:
         check_base(learnt, checkpoint)
     blocks = load_instant(learnt, checkpoint.model) if learnt is not None and holds_instant(learnt) else None

@@ -1,13 +1,14 @@
 """A checkpoint with the weights that a board holds."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
-from gradloom.models.language import Checkpoint, LanguageModel
-from gradloom.models.pack import QuantizedLinear, coded_linear, keeps_groups, quantize_linear
+from gradloom.models.language import EMBEDDING, HEAD, Checkpoint, LanguageModel
+from gradloom.models.pack import HEADS, QuantizedLinear, coded_linear, keeps_groups, quantize_linear
 
 from .order import order
 
@@ -28,11 +29,19 @@ def in_order(model: LanguageModel, name: str, values: np.ndarray, bits: int = 4)
 class Quantized:
     """A checkpoint whose linears have the values of quantised codes.
 
-    A board holds such weights; head and embedding stay. Linears of ``without`` lack an adapter's addition: what is
+    A board holds such weights; the embedding stays, and the head unless its format is ``"nf"``. Linears of ``without`` lack an adapter's addition: what is
     left of them is quantised.
     """
 
-    def __init__(self, checkpoint: Checkpoint, *, bits: int = 4, without: Mapping[str, Adapter] | None = None) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        bits: int = 4,
+        without: Mapping[str, Adapter] | None = None,
+        head: str = HEADS[0],
+    ) -> None:
+        self.coded = head == "nf"
         self.without = without or {}
         self.path, self.bits = checkpoint.path, bits
         self.source = checkpoint
@@ -40,8 +49,8 @@ class Quantized:
 
     @property
     def model(self) -> LanguageModel:
-        """The model as the checkpoint describes it."""
-        return self.source.model
+        """The model as the checkpoint describes it; a head in codes is not the embedding."""
+        return replace(self.source.model, tied=False) if self.coded else self.source.model
 
     def linear(self, name: str) -> QuantizedLinear:
         """A linear by its name without ``.weight``."""
@@ -63,4 +72,6 @@ class Quantized:
         """See :class:`~gradloom.models.language.Checkpoint`."""
         if name in self._linears:
             return self.linear(name.removesuffix(".weight")).weight()
+        if name == HEAD and self.coded:
+            return quantize_linear(self.source.tensor(EMBEDDING if self.source.model.tied else HEAD)).weight()
         return self.source.tensor(name)

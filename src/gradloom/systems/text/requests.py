@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from gradloom.options import Bounds, Options, option
 from gradloom.systems.choice import ChoiceOptions
 from gradloom.systems.ports import PortOptions
 
-__all__ = ["TextAnswers", "TextChoice", "TextPlan"]
+__all__ = ["HEAD", "HEADS", "TextAnswers", "TextChoice", "TextPlan"]
 
+#: Of a head: the names of ``HEADS`` of models/pack.py, which is not quick to import.
+HEADS = ("float16", "nf")
+HEAD = "Format of the head in answers: float16, or nf like the linear layers."
 _MODEL = "Language model: smollm2-135m, a file or a folder."
 
 
@@ -26,6 +30,14 @@ class TextAnswers(PortOptions):
     )
     tokens: int = option("Tokens of the answer, at most.", 32, bounds=Bounds(1))
     chat: bool = option("The prompt is a question, which the model's chat template puts.", False)
+    head: str = option(HEAD, HEADS[0], choices=HEADS)
+
+    def check(self) -> Self:
+        """Checks bounds, and that a board's head is its own."""
+        super().check()
+        if self.port is not None and self.head != HEADS[0]:
+            raise ValueError(f"head={self.head}: must be left out with --port, a board has the head of its card")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,8 @@ from gradloom.systems.held_out import HeldOutOptions
 from gradloom.systems.rates import SCHEDULES
 from gradloom.workload import Workload
 
+from .requests import HEAD, HEADS
+
 __all__ = [
     "METHODS",
     "CardOptions",
@@ -228,6 +230,7 @@ class InstantCardOptions(TextRequest):
     )
 
     answer: bool = option("The board answers prompts by its UART meanwhile.", False)
+    head: str = option(HEAD, HEADS[0], choices=HEADS)
 
     def check(self) -> Self:
         """Checks bounds, and that a board stores what it learns."""
@@ -236,6 +239,8 @@ class InstantCardOptions(TextRequest):
             raise ValueError(
                 "store_seconds=0.0: must be above 0, or give --store-steps: a board must store what it learns"
             )
+        if self.head != HEADS[0] and not self.answer:
+            raise ValueError(f"head={self.head}: must be {HEADS[0]} where nothing is answered; or give --answer")
         return self
 
 

@@ -5,7 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.language import HEAD
+from gradloom.models.pack import quantize_linear
 from gradloom.program.descent import AdamW
+from gradloom.program.placed import Written
+from gradloom.systems.text.operations import transformer
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.reference.integers import FloatStep, IntegerStep
@@ -58,14 +62,38 @@ def test_a_token_is_a_row_of_the_whole(prompted, position):
     np.testing.assert_array_equal(made.values["1.k"][position], words["1.k"])
 
 
-def test_a_request_in_rtl(prompted, training, machine):
-    """Two tokens, one behind the other, on the cache that the first has added to."""
+@pytest.fixture
+def parted(monkeypatch):
+    """Of the head's three tiles the third is a part of its own."""
+    monkeypatch.setattr(transformer, "_MOST", 2)
+
+
+def test_logits_of_a_head_in_codes(prompted, parted):
+    """They are those of the whole head as bitsandbytes quantises it; rows behind it give nothing."""
+    whole, frac, exact, integers = prompted()
+    token = Decoding(whole, frac, 3, TEXT[3], coded=True)
+    made, words = token.exact(cut_off(exact, 3)).values, token.integers(cut_off(integers, 3)).values
+    head = quantize_linear(whole.frozen.tensor(HEAD).astype(np.float32)).weight()
+    logits = made["next.2.logits"][0]
+    np.testing.assert_allclose(logits[: len(head)], made["next.2.normed"][0] @ head.T, rtol=1e-9)
+    assert not logits[len(head) :].any()
+    assert np.abs(logits[: len(head)] - exact.values["2.logits"][3][: len(head)]).max() > 1e-2
+    error = words["next.2.logits"][0] * 2.0 ** -token.fracs["next.2.logits"] - logits
+    assert np.abs(error).max() < 1e-3 * np.abs(logits).max()
+
+
+@pytest.mark.parametrize("coded", [False, True], ids=["head in words", "head in codes"])
+def test_a_request_in_rtl(prompted, training, machine, parted, coded):
+    """Two tokens, one behind the other, on the cache that the first has added to.
+
+    A token that runs as a program takes the cycles of its forecast.
+    """
     whole, frac, _, before = prompted()
     position = 4
     cut_off(before, position)
     machine.load(whole, frac)
     for number in range(2):
-        token = Decoding(whole, frac, position + number, TEXT[position + number])
+        token = Decoding(whole, frac, position + number, TEXT[position + number], coded=coded)
         after = token.integers(before)
         loaded = token.load(machine, before)
         machine.host.request(loaded.start, len(loaded.program))
@@ -75,6 +103,9 @@ def test_a_request_in_rtl(prompted, training, machine):
             np.testing.assert_array_equal(words, after.values[name], err_msg=name)
         assert after.saturated == 0
         before = after
+    commands, code = loaded.program.instructions, loaded.program.code
+    written = Written(config=machine.config, instructions=commands, code=code, offset=loaded.start)
+    assert machine.machine.run(written).check(saturated=0)["commands"]
 
 
 @pytest.mark.parametrize("every, stall", [(4000, 0), (12000, 30)])

@@ -20,7 +20,8 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ..operations.decode import Decode
 from ..operations.elements import Softmax
 from ..operations.learnt.rechosen import FRACS
-from ..operations.tensors import EDGE
+from ..operations.products import Product
+from ..operations.tensors import EDGE, HeadCodes
 from ..operations.transformer import HEAD_MATRIX, StepOperations
 from ..program.step import lower
 from ..reference.integers import IntegerStep
@@ -53,20 +54,24 @@ class Answers:
         A step of the job, whose adapters and layers the token has.
     frac : mapping
         Fraction bits of the job.
+    coded : bool
+        The head is in codes. A tied embedding, of which a token is a row, stays in words.
     """
 
     frozen: Frozen
     training: Training
     frac: Mapping[str, int]
+    coded: bool = False
 
     def __post_init__(self) -> None:
         held = self.training.step
         self.instant = self.training.instant if isinstance(self.training, InstantTraining) else None
         self.step = StepOperations(held.model, CONTEXT, held.ranks, held.layers)
+        self.frozen.load(self.decode(0).operations)
 
     def decode(self, position: int, *, whole: bool = False) -> Decode:
         """The operations at a position."""
-        return Decode(self.step, position, whole, self.instant)
+        return Decode(self.step, position, whole, self.instant, self.coded)
 
     @cached_property
     def embedding(self) -> tuple[np.ndarray, int]:
@@ -90,7 +95,7 @@ class Answers:
 
         Every row of the embedding fits the input.
         """
-        return decode.fracs(self.frac) | {decode.input.name: self.embedding[1] + self.shift}
+        return decode.fracs({**self.frozen.frac, **self.frac}) | {decode.input.name: self.embedding[1] + self.shift}
 
     def reply(
         self, prompt: Sequence[int], tokens: int, adapters: Mapping[str, np.ndarray], frac: Mapping[str, int]
@@ -163,6 +168,9 @@ def answers_of(
     part = BoardPart(own)
     for name, bias in answers.frozen.added(decode.operations).items():
         own.offsets[name] = part.bring(name, tile_rows(bias, EDGE))
+    for each in (each.weight for each in decode.operations if isinstance(each, Product)):
+        if isinstance(each, HeadCodes):
+            part.bring(each.name, answers.frozen.stream(each.name))
     tables = [answers.frozen.angles(decode.operations, 1, position) for position in range(CONTEXT)]
     size = 4 * answers.step.model.head_dim
     stride = size * len(tables[0])

@@ -131,6 +131,7 @@ def board_job(
     cycles: int = _KEEP_CYCLES,
     limits: Limits | None = None,
     answer: bool = False,
+    coded: bool = False,
     held_out: Sequence[int] | None = None,
     order: Sequence[int] = (),
 ) -> BoardJob:
@@ -138,7 +139,7 @@ def board_job(
 
     ``every``, ``cycles``, ``limits``: see :class:`~gradloom.firmware.chip.soc.JobKept` and
     :class:`~gradloom.firmware.chip.soc.Limits`. With ``answer`` the board answers prompts by its UART meanwhile
-    (:mod:`~.answers`). On ``held_out``, as long as a text, it tries adapters that are installed (:mod:`~.trial`).
+    (:mod:`~.answers`), ``coded`` by a head in codes. On ``held_out``, as long as a text, it tries adapters that are installed (:mod:`~.trial`).
     ``order``: number of each step's text, each text first in turn.
 
     In the window lie the adapters, their exponents and moments (the kept words), tables and texts, the
@@ -184,7 +185,7 @@ def board_job(
     made.write(kinds, frac, config, steps, _YIELD_EVERY if answer else None)
     parts: dict[str, BoardPart] = {}
     if answer:
-        asked = Answers(frozen=frozen, training=first, frac=frac)
+        asked = Answers(frozen=frozen, training=first, frac=frac, coded=coded)
         parts["prompts"] = answers_of(asked, made, course.words, _signed(layout), config, made.window)
     if held is not None:
         start = _paged(parts["prompts"].end) if parts else made.window

@@ -74,6 +74,7 @@ def _package(task: TextTask, course: Callable[[], Course], first: Adapter, **mor
         cycles=round(each.store_seconds * clock_hz),
         limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
         answer=each.answer,
+        coded=each.head == "nf",
         held_out=task.data.judged[0] if task.data.judged else None,
         order=task.turns.numbers(task.steps),
     )

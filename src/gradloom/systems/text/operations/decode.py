@@ -42,12 +42,15 @@ class Decode:
         must be its row of the cache.
     instant : InstantStep, optional
         Adapters from blocks to the head.
+    coded : bool
+        The head is in codes, as the linears are.
     """
 
     step: StepOperations
     position: int
     whole: bool = False
     instant: InstantStep | None = None
+    coded: bool = False
 
     def __post_init__(self) -> None:
         most = self.step.tokens - 1 if self.step.tokens < EDGE else self.step.model.context - 1
@@ -122,7 +125,7 @@ class Decode:
             made += [
                 *added,
                 Norm(output.all(), "norm", normed.all(), self.step.model.norm_eps),
-                *self.step.head_products(normed, self.logits),
+                *self.step.head_products(normed, self.logits, coded=self.coded),
             ]
         return made
 

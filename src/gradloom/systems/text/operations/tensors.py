@@ -19,6 +19,7 @@ __all__ = [
     "Codes",
     "Factors",
     "Gain",
+    "HeadCodes",
     "MatrixRows",
     "TensorSlice",
     "Tensor",
@@ -137,6 +138,13 @@ class Codes:
     name: str
     outputs: int
     inputs: int
+
+
+@dataclass(frozen=True)
+class HeadCodes(Codes):
+    """Rows ``first`` to ``first + outputs`` of the head in 4-bit codes, in memory a linear of their own."""
+
+    first: int
 
 
 @dataclass(frozen=True)

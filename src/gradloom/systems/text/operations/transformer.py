@@ -23,7 +23,7 @@ from .norms import NormsOfLayers
 from .products import Gradient, Product
 from .scaling import Norm, NormBackward
 from .shapes import odd_shapes
-from .tensors import EDGE, AdapterTensors, Angles, Codes, MatrixRows, Tensor, TensorSlice, Words
+from .tensors import EDGE, AdapterTensors, Angles, Codes, HeadCodes, MatrixRows, Tensor, TensorSlice, Words
 from .vectors import LAST_NORM, StepVectors
 
 __all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "StepOperations"]
@@ -463,18 +463,15 @@ class StepOperations:
         return made + self.learnt.norm_sum(LAST_NORM)
 
     @staticmethod
-    def head_products(normed: Tensor, logits: Tensor) -> list[Operation]:
-        """Logits from normed rows."""
+    def head_products(normed: Tensor, logits: Tensor, *, coded: bool = False) -> list[Operation]:
+        """Logits from normed rows; ``coded``: by a head in codes, in place of one in words."""
         made: list[Operation] = []
         for first in range(0, logits.tiles, _MOST):
             count = min(_MOST, logits.tiles - first)
-            made.append(
-                Product(
-                    normed.all(),
-                    MatrixRows(HEAD_MATRIX, count * EDGE, normed.features, first * EDGE),
-                    logits.part(first, count),
-                )
-            )
+            sizes = count * EDGE, normed.features, first * EDGE
+            # Whole groups of scales are in each part: it has as many rows as a group has blocks, or a multiple.
+            weight = HeadCodes(f"{HEAD_MATRIX}.{first}", *sizes) if coded else MatrixRows(HEAD_MATRIX, *sizes)
+            made.append(Product(normed.all(), weight, logits.part(first, count)))
         return made
 
     def group(self, head: int) -> int:

@@ -78,6 +78,10 @@ class ProductOrder:
             return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)
         if isinstance(weight, Codes):
             shape, start = StreamShape(outputs=weight.outputs, inputs=weight.inputs), layout.codes(weight)
+            if shape.groups > self.config.groups:
+                raise ValueError(
+                    f"{weight.name}: has {shape.groups} second-level scales, the machine holds {self.config.groups}"
+                )
             tables, tiles = codes(
                 shape,
                 start,

@@ -45,16 +45,20 @@ class Decoding:
     position : int
         Tokens before this one.
     token : int
+    coded : bool
+        The head is in codes.
     """
 
     prompt: Training
     frac: Mapping[str, int]
     position: int
     token: int
+    coded: bool = False
 
     def __post_init__(self) -> None:
-        self.decode = Decode(self.prompt.step, self.position)
-        self.fracs = self.decode.fracs(self.frac)
+        self.decode = Decode(self.prompt.step, self.position, coded=self.coded)
+        self.prompt.frozen.load(self.decode.operations)
+        self.fracs = self.decode.fracs({**self.prompt.frozen.frac, **self.frac})
 
     @cached_property
     def cache(self) -> dict[str, Tensor]:
@@ -110,12 +114,14 @@ class Decoding:
     def load(self, machine: StepMachine, before: IntegerStep) -> Loaded:
         """Puts the request behind the contents of ``machine``.
 
-        It shares the frozen matrices of ``machine``. The cache has the state of ``before``, and the request's writes go
+        It shares the frozen matrices of ``machine``, and brings those that the step lacks. The cache has the state of ``before``, and the request's writes go
         to tensors of its own.
         """
         layout = machine.frozen.copy()
         layout.used = rounded(machine.end, PAGE)
         program = lower(self.decode.operations, self.fracs, layout, machine.config)
+        for name in layout.offsets.keys() & self.prompt.frozen.held.keys() - machine.held:
+            machine.host.store(layout[name], self.prompt.frozen.stream(name))
         words = encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
         machine.host.store(layout.tensor(self.decode.input), tile_rows(words, EDGE))
         for name, held in self._kept(before).items():

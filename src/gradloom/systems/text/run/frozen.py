@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from gradloom.models.language import EMBEDDING, HEAD, LanguageModel
-from gradloom.models.pack import QuantizedLinear
+from gradloom.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.vector import TERM
 from gradloom.rtl.formats.weights.blocks import dequantize_scales
@@ -19,7 +19,7 @@ from gradloom.sim.reference import linear as reference
 from ..operations.base import Operation
 from ..operations.elements import Biased, Rope
 from ..operations.products import Product
-from ..operations.tensors import EDGE, Codes, MatrixRows
+from ..operations.tensors import EDGE, Codes, HeadCodes, MatrixRows
 from ..operations.transformer import HEAD_MATRIX
 from ..operations.vector import frac_of
 from ..order import order
@@ -58,7 +58,7 @@ class Frozen:
         """Makes words of the matrices that the operations use."""
         for operation in operations:
             if isinstance(operation, Product) and isinstance(operation.weight, Codes):
-                self._codes(operation.weight.name)
+                self._codes(operation.weight)
             elif isinstance(operation, Product) and isinstance(operation.weight, MatrixRows):
                 self._head()
             elif isinstance(operation, Biased) and operation.bias not in self.biases:
@@ -70,11 +70,16 @@ class Frozen:
         values, rows = self.tensor(name).astype(np.float64), order(self.model, name.rpartition(".")[0])
         return values if rows is None else values[rows]
 
-    def _codes(self, name: str) -> None:
+    def _codes(self, weight: Codes) -> None:
+        name = weight.name
         if name in self.words:
             return
-        held, rows = self.linear(name), order(self.model, name)
-        held = self.held[name] = held if rows is None else held.ordered(rows)
+        if isinstance(weight, HeadCodes):
+            held = self._coded_head.part(weight.first, weight.outputs)
+        else:
+            held, rows = self.linear(name), order(self.model, name)
+            held = held if rows is None else held.ordered(rows)
+        self.held[name] = held
         largest = np.abs(dequantize_scales(held.scale_codes, held.absmax2, held.offset)).max()
         self.frac[name] = fraction_bits(largest, WEIGHT.width)
         words, self.saturated[name] = reference.decoded(
@@ -104,8 +109,16 @@ class Frozen:
     @cached_property
     def head(self) -> np.ndarray:
         """The head's matrix, its rows padded to whole tiles."""
-        head = self.embedding if self.model.tied else self.tensor(HEAD)
+        head = self._rows_of_head
         return np.pad(head, ((0, -len(head) % EDGE), (0, 0)))
+
+    @cached_property
+    def _coded_head(self) -> QuantizedLinear:
+        return quantize_linear(np.asarray(self._rows_of_head, np.float32))
+
+    @property
+    def _rows_of_head(self) -> np.ndarray:
+        return self.embedding if self.model.tied else self.tensor(HEAD)
 
     def angles(self, operations: Iterable[Operation], count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Words of the angles of ``count`` positions from ``start`` on, by their name."""
