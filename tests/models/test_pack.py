@@ -199,3 +199,16 @@ def test_smollm2_packs_whole(run, smollm2, tmp_path):
     wanted = quantize_linear(open_checkpoint(smollm2).tensor(f"{name}.weight"))
     np.testing.assert_array_equal(packed.linear(name).codes, wanted.codes)
     np.testing.assert_array_equal(packed.tensor(f"{name}.weight"), wanted.weight())
+
+
+@pytest.mark.parametrize("rows", [300, 257])
+def test_parts_of_a_linear_have_its_values(rows):
+    """Rows behind the last are zeros; a group of scales is never parted."""
+    held = quantize_linear(np.random.default_rng(1).normal(size=(rows, 128)).astype(np.float32))
+    parts = [held.part(first, 128) for first in (0, 128, 256)]
+    made = np.concatenate([each.weight() for each in parts])
+    np.testing.assert_array_equal(made[:rows], held.weight())
+    assert made.shape == (384, 128) and not made[rows:].any()
+    assert all(len(each.absmax2) == each.shape.groups for each in parts)
+    with pytest.raises(ValueError, match="first=64: parts a group of 256 scales"):
+        held.part(64, 64)

@@ -12,8 +12,10 @@ from gradloom.models.adapters.language.methods import METHODS
 from gradloom.models.adapters.language.vectors import load_vectors
 from gradloom.models.adapters.lora import fresh_lora, load_lora
 from gradloom.models.language import BUILT_IN
+from gradloom.models.pack import quantize_linear
 from gradloom.rtl.formats.weights.tiles import untile_rows
-from gradloom.systems.text.reference.llama import Llama
+from gradloom.systems.text.base import opened
+from gradloom.systems.text.reference.llama import Llama, greedy
 
 from ..small import MODEL, PRESET, SAY, TEXT, TUNE, Letters, tuned
 
@@ -251,6 +253,26 @@ def test_text_before_and_after_a_fine_tune(run, here):
     code, out, err = run(*words[:-1], "--adapter", "out")
     assert code == 0 and out == TEXT[:20] + after["text"] + "\n" and "12 tokens in floating point" in err
     assert gradloom.infer(str(here / "small"), prompt=TEXT[:20], tokens=12) == before
+
+
+def test_a_text_by_a_head_in_codes(run, here):
+    """Its values are those of the whole head in NF4; the embedding keeps its own."""
+    words = ("infer", "small", "--prompt", TEXT[:20], "--tokens", "12", "--json")
+    said = json.loads(run(*words, "--head", "nf")[1])["tokens"]
+    checkpoint = opened(None, here / "small")
+    llama = Llama(checkpoint.model, checkpoint.tensor)
+    given = Letters().encode(TEXT[:20])
+    assert json.loads(run(*words)[1])["tokens"] == list(greedy(llama, given, 12))
+    llama.head = quantize_linear(llama.head).weight()
+    assert said == list(greedy(llama, given, 12))
+
+
+def test_a_head_in_codes_is_for_answers(run, here):
+    code, _, err = run("infer", "small", "--prompt", "a", "--head", "nf", "--port", "nowhere")
+    assert code == 2 and err.count("head=nf: must be left out with --port") == 1
+    code, _, err = run("card", "write", "small", "--data", "text.txt", "--head", "nf", "-o", "card")
+    assert code == 2 and "head=nf: must be float16 where nothing is answered; or give --answer" in err
+    assert run("infer", "small", "--prompt", "a", "--head", "nf4")[0] == 2
 
 
 def test_presets_are_listed(run):

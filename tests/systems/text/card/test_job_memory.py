@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from gradloom.models.adapters.lora import fresh_lora
+from gradloom.models.pack import quantize_linear
 from gradloom.program.descent import AdamW
+from gradloom.systems.text.card.answers import Answers
 from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.layout import laid_out, row_bytes, shape_of
 from gradloom.systems.text.costs.request import BudgetRequest
+from gradloom.systems.text.reference.llama import greedy
 from gradloom.systems.text.small import frozen_of, random_tensors
 
-from ..conftest import CONFIG, FAMILIES, MODEL, TARGETS, TOKENS
+from ..conftest import CONFIG, FAMILIES, MODEL, TARGETS, TOKENS, exact_llama
 
 TEXTS = TOKENS, TOKENS[::-1], (*TOKENS[1:], 7)
 
@@ -44,3 +47,24 @@ def test_a_planned_job_is_the_card_s(model, first, steps, optimizer):
     if first == 0 or steps > len(TEXTS):
         assert longer["step_table"] - made.memory["step_table"] == row_bytes(bool(first), rule)
     assert made.memory.get("forward_cache", 0) == (first > 0) * min(steps, 3) * 4608
+
+
+def test_answers_by_a_head_in_codes():
+    """The card brings it beside the words that learning takes; a reply is the one in floating point with its values."""
+    frozen = frozen_of(random_tensors(np.random.default_rng(3)))
+    adapters = fresh_lora(MODEL, rank=2, targets=TARGETS)
+    course = qlora_course(frozen, TEXTS[:1], adapters, range(MODEL.layers), AdamW(lr=1e-2), 1)
+    words, codes = (board_job(course, CONFIG, answer=True, coded=coded) for coded in (False, True))
+    stream, parts = frozen.stream("head.0"), [dict((s.name, s) for s in made.sections) for made in (words, codes)]
+    assert [stream in each["prompts"].parts[0] for each in parts] == [False, True]
+    assert codes.memory["parts"] - words.memory["parts"] >= len(stream) - 4096
+    assert parts[0]["weights"] == parts[1]["weights"]
+    llama = exact_llama(frozen)
+    replies = []
+    for coded in (False, True):
+        answers = Answers(frozen=frozen, training=course.trainings[0], frac=codes.frac, coded=coded)
+        replies.append(answers.reply(TOKENS[:4], 8, {}, {}))
+        if coded:
+            llama.head = quantize_linear(llama.head.astype(np.float32)).weight().astype(np.float64)
+        assert replies[-1] == list(greedy(llama, TOKENS[:4], 8))
+    assert replies[0] != replies[1]

@@ -12,11 +12,14 @@ from gradloom.program.placed import Written
 from gradloom.systems.text.operations import transformer
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.transformer import StepOperations
+from gradloom.systems.text.program.layout import Layout
+from gradloom.systems.text.program.planned import exponents
+from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.reference.integers import FloatStep, IntegerStep
 from gradloom.systems.text.run.decode import Decoding, beside
 from gradloom.systems.text.run.training import largest
 
-from ..conftest import LONG_HEADS, MODEL, TOKENS
+from ..conftest import CONFIG, LONG_HEADS, MODEL, TOKENS
 
 TEXT = TOKENS[:7]
 
@@ -176,3 +179,10 @@ def test_a_long_text_has_further_tensors():
         Decode(StepOperations(model, 64, {}, [0], False), 256)
     with pytest.raises(ValueError, match="position=9: must be 0 to 8"):
         Decode(StepOperations(MODEL, 9, {}, [0], False), 9)
+
+
+def test_a_head_of_more_scales_than_the_machine_holds_is_refused():
+    model = replace(MODEL, vocab=1024)
+    token = Decode(StepOperations(model, 9, {}, [0]), 3, coded=True)
+    with pytest.raises(ValueError, match="head.0: has 8 second-level scales, the machine holds 2"):
+        lower(token.operations, exponents(token.operations), Layout(), replace(CONFIG, groups=2))
