@@ -3,7 +3,8 @@
 ``python docs/examples/language/head_codes.py [TEXT ...] [--windows N] [--json]``
 
 Windows of 64 tokens of each text, SmolLM2-135M in float32 with the NF4 values of its linears: the mean loss of a token,
-its perplexity, and how many of the likeliest tokens are the same. It needs ``make llm``.
+its perplexity, and how many of the likeliest tokens are those of float16. *nearest* has the nearest code of each weight,
+*nf* the codes of ``systems/text/coded_head.py``, whose constant was chosen on ``rates.txt``. It needs ``make llm``.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import numpy as np
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.models.language import HEAD
+from gradloom.models.pack import quantize_linear
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.llama import Llama
 
@@ -26,14 +28,15 @@ TOKENS = 64
 def main() -> None:
     """Prints a line a text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("texts", nargs="*", type=Path, default=[TEXTS / "judged.txt", TEXTS / "rates.txt"])
-    parser.add_argument("--windows", type=int, default=48, help="windows of a text at most, evenly spread")
+    parser.add_argument("texts", nargs="*", type=Path, default=[TEXTS / "judged.txt"])
+    parser.add_argument("--windows", type=int, default=32, help="windows of a text at most, evenly spread")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     checkpoint = open_checkpoint(find_weights("smollm2-135m"))
     tokenizer = open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab)
     llama = Llama(checkpoint.model, Quantized(checkpoint).tensor)
-    heads = {"float16": llama.head, "nf": Quantized(checkpoint, head="nf").tensor(HEAD)}
+    coded = Quantized(checkpoint, head="nf").tensor(HEAD)
+    heads = {"float16": llama.head, "nearest": quantize_linear(llama.head).weight(), "nf": coded}
     said = {}
     for text in asked.texts:
         windows = np.asarray(tokenizer.encode(text.read_text(encoding="utf-8")))
@@ -46,23 +49,24 @@ def main() -> None:
 def compared(llama: Llama, heads: dict[str, np.ndarray], windows: np.ndarray) -> dict[str, Any]:
     """Losses by head, and the share of equal likeliest tokens."""
     losses: dict[str, list[float]] = {name: [] for name in heads}
-    same = []
+    likeliest: dict[str, list[int]] = {name: [] for name in heads}
     for window in windows:
-        likeliest = []
+        rows = llama.last_normed(window)[:-1]
         for name, head in heads.items():
-            llama.head = head
-            logits = llama.logits(window)[:-1].astype(np.float64)
+            logits = (rows @ head.T).astype(np.float64)
             high = logits.max(axis=1)
             total = high + np.log(np.exp(logits - high[:, None]).sum(axis=1))
             losses[name] += (total - logits[np.arange(TOKENS - 1), window[1:]]).tolist()
-            likeliest.append(logits.argmax(axis=1))
-        same += (likeliest[0] == likeliest[1]).tolist()
+            likeliest[name] += logits.argmax(axis=1).tolist()
     means = {name: float(np.mean(each)) for name, each in losses.items()}
     return {
-        "tokens": len(same),
-        **{f"loss.{name}": round(each, 4) for name, each in means.items()},
-        **{f"perplexity.{name}": round(float(np.exp(each)), 3) for name, each in means.items()},
-        "equal_percent": round(100 * float(np.mean(same)), 2),
+        "tokens": len(likeliest["nf"]),
+        "loss": {name: round(each, 4) for name, each in means.items()},
+        "perplexity": {name: round(float(np.exp(each)), 2) for name, each in means.items()},
+        "equal_percent": {
+            name: round(100 * float(np.mean(np.equal(each, likeliest["float16"]))), 1)
+            for name, each in likeliest.items()
+        },
     }
 
 

@@ -12,9 +12,9 @@ from gradloom.models.adapters.language.methods import METHODS
 from gradloom.models.adapters.language.vectors import load_vectors
 from gradloom.models.adapters.lora import fresh_lora, load_lora
 from gradloom.models.language import BUILT_IN
-from gradloom.models.pack import quantize_linear
 from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.systems.text.base import opened
+from gradloom.systems.text.coded_head import coded_head
 from gradloom.systems.text.reference.llama import Llama, greedy
 
 from ..small import MODEL, PRESET, SAY, TEXT, TUNE, Letters, tuned
@@ -256,14 +256,14 @@ def test_text_before_and_after_a_fine_tune(run, here):
 
 
 def test_a_text_by_a_head_in_codes(run, here):
-    """Its values are those of the whole head in NF4; the embedding keeps its own."""
+    """Its values are those of the coded head; the embedding keeps its own."""
     words = ("infer", "small", "--prompt", TEXT[:20], "--tokens", "12", "--json")
     said = json.loads(run(*words, "--head", "nf")[1])["tokens"]
     checkpoint = opened(None, here / "small")
     llama = Llama(checkpoint.model, checkpoint.tensor)
     given = Letters().encode(TEXT[:20])
     assert json.loads(run(*words)[1])["tokens"] == list(greedy(llama, given, 12))
-    llama.head = quantize_linear(llama.head).weight()
+    llama.head = coded_head(checkpoint.model, checkpoint.tensor).weight()
     assert said == list(greedy(llama, given, 12))
 
 

@@ -7,9 +7,10 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
-from gradloom.models.language import EMBEDDING, HEAD, Checkpoint, LanguageModel
+from gradloom.models.language import HEAD, Checkpoint, LanguageModel
 from gradloom.models.pack import HEADS, QuantizedLinear, coded_linear, keeps_groups, quantize_linear
 
+from .coded_head import coded_head
 from .order import order
 
 __all__ = ["Quantized", "in_order"]
@@ -73,5 +74,6 @@ class Quantized:
         if name in self._linears:
             return self.linear(name.removesuffix(".weight")).weight()
         if name == HEAD and self.coded:
-            return quantize_linear(self.source.tensor(EMBEDDING if self.source.model.tied else HEAD)).weight()
+            plain = Quantized(self.source, bits=self.bits, without=self.without)
+            return coded_head(plain.model, plain.tensor).weight()
         return self.source.tensor(name)

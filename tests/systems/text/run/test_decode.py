@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.models.language import HEAD
-from gradloom.models.pack import quantize_linear
 from gradloom.program.descent import AdamW
 from gradloom.program.placed import Written
+from gradloom.systems.text.coded_head import coded_head
 from gradloom.systems.text.operations import transformer
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.transformer import StepOperations
@@ -72,11 +71,11 @@ def parted(monkeypatch):
 
 
 def test_logits_of_a_head_in_codes(prompted, parted):
-    """They are those of the whole head as bitsandbytes quantises it; rows behind it give nothing."""
+    """They are those of the whole head's codes; rows behind it give nothing."""
     whole, frac, exact, integers = prompted()
     token = Decoding(whole, frac, 3, TEXT[3], coded=True)
     made, words = token.exact(cut_off(exact, 3)).values, token.integers(cut_off(integers, 3)).values
-    head = quantize_linear(whole.frozen.tensor(HEAD).astype(np.float32)).weight()
+    head = coded_head(MODEL, whole.frozen.tensor).weight()
     logits = made["next.2.logits"][0]
     np.testing.assert_allclose(logits[: len(head)], made["next.2.normed"][0] @ head.T, rtol=1e-9)
     assert not logits[len(head) :].any()

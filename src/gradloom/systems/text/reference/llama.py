@@ -184,6 +184,11 @@ class Llama:
         """``[T, vocab]``: what each token makes the model expect next."""
         return self._forward(self._checked(tokens), adapters or {})[0]
 
+    def last_normed(self, tokens: Sequence[int] | Array) -> Array:
+        """``[T, hidden]``: what the head multiplies."""
+        x = self.entering(self.layers, tokens)
+        return self._norm(_LAST, x, {})
+
     def expect(
         self, tokens: Sequence[int] | Array, cache: KeyValueCache, adapters: Mapping[str, LearntModule] | None = None
     ) -> Array:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from gradloom.models.language import EMBEDDING, HEAD, LanguageModel
-from gradloom.models.pack import QuantizedLinear, quantize_linear
+from gradloom.models.pack import QuantizedLinear
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.vector import TERM
 from gradloom.rtl.formats.weights.blocks import dequantize_scales
@@ -16,6 +16,7 @@ from gradloom.rtl.formats.weights.tiles import fraction_bits
 from gradloom.rtl.formats.weights.weight_stream import BOOKS, pack_stream
 from gradloom.sim.reference import linear as reference
 
+from ..coded_head import coded_head
 from ..operations.base import Operation
 from ..operations.elements import Biased, Rope
 from ..operations.products import Product
@@ -109,16 +110,12 @@ class Frozen:
     @cached_property
     def head(self) -> np.ndarray:
         """The head's matrix, its rows padded to whole tiles."""
-        head = self._rows_of_head
+        head = self.embedding if self.model.tied else self.tensor(HEAD)
         return np.pad(head, ((0, -len(head) % EDGE), (0, 0)))
 
     @cached_property
     def _coded_head(self) -> QuantizedLinear:
-        return quantize_linear(np.asarray(self._rows_of_head, np.float32))
-
-    @property
-    def _rows_of_head(self) -> np.ndarray:
-        return self.embedding if self.model.tied else self.tensor(HEAD)
+        return coded_head(self.model, self.tensor)
 
     def angles(self, operations: Iterable[Operation], count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Words of the angles of ``count`` positions from ``start`` on, by their name."""
