@@ -151,6 +151,7 @@ def infer(
     prompt: str | None = None,
     tokens: int | None = None,
     chat: bool | None = None,
+    head: str | None = None,
     window: int | None = None,
     hop: int | None = None,
     columns: str | None = None,

@@ -4,8 +4,8 @@
 [--ports N] [--head float16|nf] [--json]``
 
 The machine of edge-qlora-genesys2, or of ``--preset``, and one token behind ``N - 1`` others through all layers and the
-head, with adapters of rank 8 on q and v. ``--head``: in words of 16 bits, or in NF4 as the linears. Its commands do not depend on values, so it needs no weights. ``gradloom
-plan`` bounds the same token by its bytes.
+head, with adapters of rank 8 on q and v. The head is in words of 16 bits, or in NF4 as the linears are. Commands do not
+depend on values, so that no weights are needed. ``gradloom plan`` bounds the same token by its bytes.
 """
 
 import argparse

@@ -3,8 +3,9 @@
 ``python docs/examples/language/head_codes.py [TEXT ...] [--windows N] [--json]``
 
 Windows of 64 tokens of each text, SmolLM2-135M in float32 with the NF4 values of its linears: the mean loss of a token,
-its perplexity, and how many of the likeliest tokens are those of float16. *nearest* has the nearest code of each weight,
-*nf* the codes of ``systems/text/coded_head.py``, whose constant was chosen on ``rates.txt``. It needs ``make llm``.
+its perplexity, and how many of the likeliest tokens are those of float16. *nearest* has the nearest code of each
+weight, *nf* the codes of ``systems/text/coded_head.py``, whose constants were chosen on ``rates.txt``. It needs
+``make llm``.
 """
 
 import argparse

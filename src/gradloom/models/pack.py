@@ -85,7 +85,6 @@ class QuantizedLinear:
         scales = self.scale_codes.reshape(self.shape.outputs, -1)[rows].reshape(-1)
         return dataclasses.replace(self, codes=self.codes[rows], scale_codes=scales, absmax2=self.absmax2[groups])
 
-
     def part(self, first: int, outputs: int) -> "QuantizedLinear":
         """Rows ``first`` to ``first + outputs`` as a linear, behind the last row rows of zeros.
 

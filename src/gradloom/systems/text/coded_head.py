@@ -1,9 +1,9 @@
 """A head in NF4 codes, such that a model loses little.
 
-Its inputs have a large mean, so that the errors of the nearest codes add up. As in :mod:`gradloom.graph.rounding`, codes
-are chosen one input after the other, and weights that are left make up for the error so far (GPTQ, Frantar et al.
-2022). Format and scales are those of every other linear. The inputs are those of tokens drawn at random, so that a
-head needs no text.
+Its inputs have a large mean, so that the errors of the nearest codes add up. As in :mod:`gradloom.graph.rounding`,
+codes are chosen one input after the other, and weights that are left make up for the error so far (GPTQ, Frantar et al.
+2022). Format and scales are those of every other linear. The inputs are those of tokens drawn at random, so that a head
+needs no text.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,9 @@ def coded_head(model: LanguageModel, tensor: Callable[[str], np.ndarray]) -> Qua
     """The head of a model with these tensors in 4-bit codes, whether it is tied or not."""
     llama = Llama(model, tensor)
     size = _WINDOWS, min(_TOKENS, model.context)
-    inputs = np.concatenate([llama.last_normed(each) for each in np.random.default_rng(0).integers(0, model.vocab, size)])
+    inputs = np.concatenate(
+        [llama.last_normed(each) for each in np.random.default_rng(0).integers(0, model.vocab, size)]
+    )
     return compensated(np.asarray(tensor(EMBEDDING if model.tied else HEAD), np.float32), inputs)
 
 

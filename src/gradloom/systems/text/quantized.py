@@ -30,8 +30,8 @@ def in_order(model: LanguageModel, name: str, values: np.ndarray, bits: int = 4)
 class Quantized:
     """A checkpoint whose linears have the values of quantised codes.
 
-    A board holds such weights; the embedding stays, and the head unless its format is ``"nf"``. Linears of ``without`` lack an adapter's addition: what is
-    left of them is quantised.
+    A board holds such weights; the embedding stays, and the head unless its format is ``"nf"``. Linears of ``without``
+    lack an adapter's addition: what is left of them is quantised.
     """
 
     def __init__(

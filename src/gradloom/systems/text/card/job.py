@@ -139,7 +139,8 @@ def board_job(
 
     ``every``, ``cycles``, ``limits``: see :class:`~gradloom.firmware.chip.soc.JobKept` and
     :class:`~gradloom.firmware.chip.soc.Limits`. With ``answer`` the board answers prompts by its UART meanwhile
-    (:mod:`~.answers`), ``coded`` by a head in codes. On ``held_out``, as long as a text, it tries adapters that are installed (:mod:`~.trial`).
+    (:mod:`~.answers`), ``coded`` by a head in codes. On ``held_out``, as long as a text, it tries adapters that are
+    installed (:mod:`~.trial`).
     ``order``: number of each step's text, each text first in turn.
 
     In the window lie the adapters, their exponents and moments (the kept words), tables and texts, the

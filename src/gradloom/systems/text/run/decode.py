@@ -114,8 +114,8 @@ class Decoding:
     def load(self, machine: StepMachine, before: IntegerStep) -> Loaded:
         """Puts the request behind the contents of ``machine``.
 
-        It shares the frozen matrices of ``machine``, and brings those that the step lacks. The cache has the state of ``before``, and the request's writes go
-        to tensors of its own.
+        It shares the frozen matrices of ``machine``, and brings those that the step lacks. The cache has the state of
+        ``before``, and the request's writes go to tensors of its own.
         """
         layout = machine.frozen.copy()
         layout.used = rounded(machine.end, PAGE)
