@@ -17,8 +17,8 @@ import numpy as np
 
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import open_tokenizer
-from gradloom.models.language import HEAD
 from gradloom.models.pack import quantize_linear
+from gradloom.systems.text.coded_head import coded_head
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.llama import Llama
 
@@ -36,8 +36,8 @@ def main() -> None:
     checkpoint = open_checkpoint(find_weights("smollm2-135m"))
     tokenizer = open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab)
     llama = Llama(checkpoint.model, Quantized(checkpoint).tensor)
-    coded = Quantized(checkpoint, head="nf").tensor(HEAD)
-    heads = {"float16": llama.head, "nearest": quantize_linear(llama.head).weight(), "nf": coded}
+    nearest, coded = quantize_linear(llama.head), coded_head(llama)
+    heads = {"float16": llama.head, "nearest": nearest.weight(), "nf": coded.weight()}
     said = {}
     for text in asked.texts:
         windows = np.asarray(tokenizer.encode(text.read_text(encoding="utf-8")))

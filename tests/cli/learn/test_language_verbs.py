@@ -263,7 +263,7 @@ def test_a_text_by_a_head_in_codes(run, here):
     llama = Llama(checkpoint.model, checkpoint.tensor)
     given = Letters().encode(TEXT[:20])
     assert json.loads(run(*words)[1])["tokens"] == list(greedy(llama, given, 12))
-    llama.head = coded_head(checkpoint.model, checkpoint.tensor).weight()
+    llama.head = coded_head(llama).weight()
     assert said == list(greedy(llama, given, 12))
 
 

@@ -22,6 +22,7 @@ from gradloom.workload import Progress
 
 from . import task as language
 from .base import check_base, model_of, opened
+from .coded_head import coded_head
 from .data import read_data
 from .instant_text import InstantLlama
 from .quantized import Quantized
@@ -113,7 +114,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
             baud=options.baud or BAUD,
         )
     learnt = None if options.adapter is None else Path(options.adapter)
-    checkpoint = opened(learnt, options.model, options.head)
+    checkpoint = opened(learnt, options.model)
     if learnt is not None:
         check_base(learnt, checkpoint)
     blocks = load_instant(learnt, checkpoint.model) if learnt is not None and holds_instant(learnt) else None
@@ -135,6 +136,8 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
         if blocks is None
         else InstantLlama(checkpoint.model, checkpoint.tensor, blocks=blocks)
     )
+    if options.head == "nf":
+        llama.head = coded_head(llama).weight()
     said: list[int] = []
     for token in greedy(llama, given, tokens, adapters=adapters, ends=tokenizer.control):
         said.append(token)

@@ -15,7 +15,6 @@ from gradloom.json_file import read_json
 from gradloom.models.adapters.language.lora_xs import CORE
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.language import BUILT_IN, Checkpoint
-from gradloom.models.pack import HEADS
 from gradloom.systems.job import model_of_run
 
 from .quantized import Quantized
@@ -68,10 +67,7 @@ def check_base(adapter: Path, checkpoint: Checkpoint) -> None:
             )
 
 
-def opened(adapter: Path | None, model: Path | str | None, head: str = HEADS[0]) -> Quantized:
-    """``model``, else that of the run in an adapter's folder, else SmolLM2-135M, with the weights of a board.
-
-    ``head``: its format.
-    """
+def opened(adapter: Path | None, model: Path | str | None) -> Quantized:
+    """``model``, else that of the run in an adapter's folder, else SmolLM2-135M, with the weights of a board."""
     of_run = model_of(adapter) if model is None and adapter is not None else None
-    return Quantized(open_checkpoint(find_weights(model or of_run or "smollm2-135m")), head=head)
+    return Quantized(open_checkpoint(find_weights(model or of_run or "smollm2-135m")))

@@ -6,12 +6,10 @@ codes are chosen one input after the other, and weights that are left make up fo
 needs no text.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from gradloom.models.language import EMBEDDING, HEAD, LanguageModel
 from gradloom.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.formats.weights.blocks import dequantize_scales
 from gradloom.rtl.formats.weights.weight_stream import BOOKS, TILE
@@ -28,14 +26,11 @@ _DAMPING = 0.1
 _ROWS = 4096
 
 
-def coded_head(model: LanguageModel, tensor: Callable[[str], np.ndarray]) -> QuantizedLinear:
-    """The head of a model with these tensors in 4-bit codes, whether it is tied or not."""
-    llama = Llama(model, tensor)
-    size = _WINDOWS, min(_TOKENS, model.context)
-    inputs = np.concatenate(
-        [llama.last_normed(each) for each in np.random.default_rng(0).integers(0, model.vocab, size)]
-    )
-    return compensated(np.asarray(tensor(EMBEDDING if model.tied else HEAD), np.float32), inputs)
+def coded_head(llama: Llama) -> QuantizedLinear:
+    """A model's head in 4-bit codes, whether it is tied or not."""
+    model = llama.model
+    drawn = np.random.default_rng(0).integers(0, model.vocab, (_WINDOWS, min(_TOKENS, model.context)))
+    return compensated(llama.head.astype(np.float32), np.concatenate([llama.last_normed(each) for each in drawn]))
 
 
 def compensated(weight: np.ndarray, inputs: np.ndarray) -> QuantizedLinear:

@@ -1,16 +1,14 @@
 """A checkpoint with the weights that a board holds."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
-from gradloom.models.language import HEAD, Checkpoint, LanguageModel
-from gradloom.models.pack import HEADS, QuantizedLinear, coded_linear, keeps_groups, quantize_linear
+from gradloom.models.language import Checkpoint, LanguageModel
+from gradloom.models.pack import QuantizedLinear, coded_linear, keeps_groups, quantize_linear
 
-from .coded_head import coded_head
 from .order import order
 
 __all__ = ["Quantized", "in_order"]
@@ -30,19 +28,11 @@ def in_order(model: LanguageModel, name: str, values: np.ndarray, bits: int = 4)
 class Quantized:
     """A checkpoint whose linears have the values of quantised codes.
 
-    A board holds such weights; the embedding stays, and the head unless its format is ``"nf"``. Linears of ``without``
-    lack an adapter's addition: what is left of them is quantised.
+    A board holds such weights; head and embedding stay. Linears of ``without`` lack an adapter's addition: what is
+    left of them is quantised.
     """
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        bits: int = 4,
-        without: Mapping[str, Adapter] | None = None,
-        head: str = HEADS[0],
-    ) -> None:
-        self.coded = head == "nf"
+    def __init__(self, checkpoint: Checkpoint, *, bits: int = 4, without: Mapping[str, Adapter] | None = None) -> None:
         self.without = without or {}
         self.path, self.bits = checkpoint.path, bits
         self.source = checkpoint
@@ -50,8 +40,8 @@ class Quantized:
 
     @property
     def model(self) -> LanguageModel:
-        """The model as the checkpoint describes it; a head in codes is not the embedding."""
-        return replace(self.source.model, tied=False) if self.coded else self.source.model
+        """The model as the checkpoint describes it."""
+        return self.source.model
 
     def linear(self, name: str) -> QuantizedLinear:
         """A linear by its name without ``.weight``."""
@@ -73,7 +63,4 @@ class Quantized:
         """See :class:`~gradloom.models.language.Checkpoint`."""
         if name in self._linears:
             return self.linear(name.removesuffix(".weight")).weight()
-        if name == HEAD and self.coded:
-            plain = Quantized(self.source, bits=self.bits, without=self.without)
-            return coded_head(plain.model, plain.tensor).weight()
         return self.source.tensor(name)

@@ -13,7 +13,7 @@ from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.layout import laid_out, row_bytes, shape_of
 from gradloom.systems.text.coded_head import coded_head
 from gradloom.systems.text.costs.request import BudgetRequest
-from gradloom.systems.text.reference.llama import greedy
+from gradloom.systems.text.reference.llama import Llama, greedy
 from gradloom.systems.text.small import frozen_of, random_tensors
 
 from ..conftest import CONFIG, FAMILIES, MODEL, TARGETS, TOKENS, exact_llama
@@ -65,6 +65,6 @@ def test_answers_by_a_head_in_codes():
         answers = Answers(frozen=frozen, training=course.trainings[0], frac=codes.frac, coded=coded)
         replies.append(answers.reply(TOKENS[:4], 8, {}, {}))
         if coded:
-            llama.head = coded_head(MODEL, frozen.tensor).weight().astype(np.float64)
+            llama.head = coded_head(Llama(MODEL, frozen.tensor)).weight().astype(np.float64)
         assert replies[-1] == list(greedy(llama, TOKENS[:4], 8))
     assert replies[0] != replies[1]

@@ -15,6 +15,7 @@ from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.reference.integers import FloatStep, IntegerStep
+from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.run.decode import Decoding, beside
 from gradloom.systems.text.run.training import largest
 
@@ -75,7 +76,7 @@ def test_logits_of_a_head_in_codes(prompted, parted):
     whole, frac, exact, integers = prompted()
     token = Decoding(whole, frac, 3, TEXT[3], coded=True)
     made, words = token.exact(cut_off(exact, 3)).values, token.integers(cut_off(integers, 3)).values
-    head = coded_head(MODEL, whole.frozen.tensor).weight()
+    head = coded_head(Llama(MODEL, whole.frozen.tensor)).weight()
     logits = made["next.2.logits"][0]
     np.testing.assert_allclose(logits[: len(head)], made["next.2.normed"][0] @ head.T, rtol=1e-9)
     assert not logits[len(head) :].any()

@@ -24,6 +24,7 @@ from ..operations.tensors import EDGE, Codes, HeadCodes, MatrixRows
 from ..operations.transformer import HEAD_MATRIX
 from ..operations.vector import frac_of
 from ..order import order
+from ..reference.llama import Llama
 
 __all__ = ["Frozen"]
 
@@ -115,7 +116,7 @@ class Frozen:
 
     @cached_property
     def _coded_head(self) -> QuantizedLinear:
-        return coded_head(self.model, self.tensor)
+        return coded_head(Llama(self.model, self.tensor))
 
     def angles(self, operations: Iterable[Operation], count: int, start: int = 0) -> dict[str, np.ndarray]:
         """Words of the angles of ``count`` positions from ``start`` on, by their name."""
