@@ -168,9 +168,9 @@ def answers_of(
     part = BoardPart(own)
     for name, bias in answers.frozen.added(decode.operations).items():
         own.offsets[name] = part.bring(name, tile_rows(bias, EDGE))
-    for each in (each.weight for each in decode.operations if isinstance(each, Product)):
-        if isinstance(each, HeadCodes):
-            part.bring(each.name, answers.frozen.stream(each.name))
+    for weight in (each.weight for each in decode.operations if isinstance(each, Product)):
+        if isinstance(weight, HeadCodes):
+            part.bring(weight.name, answers.frozen.stream(weight.name))
     tables = [answers.frozen.angles(decode.operations, 1, position) for position in range(CONTEXT)]
     size = 4 * answers.step.model.head_dim
     stride = size * len(tables[0])
