@@ -8,11 +8,10 @@ from gradloom.options import Bounds, Options, option
 from gradloom.systems.choice import ChoiceOptions
 from gradloom.systems.ports import PortOptions
 
-__all__ = ["HEAD", "HEADS", "TextAnswers", "TextChoice", "TextPlan"]
+from .workload import HEAD, HEADS
 
-#: Of a head: the names of ``HEADS`` of models/pack.py, which is not quick to import.
-HEADS = ("float16", "nf")
-HEAD = "Format of the head in answers: float16, or nf like the linear layers."
+__all__ = ["TextAnswers", "TextChoice", "TextPlan"]
+
 _MODEL = "Language model: smollm2-135m, a file or a folder."
 
 

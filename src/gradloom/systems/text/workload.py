@@ -10,9 +10,9 @@ from gradloom.systems.held_out import HeldOutOptions
 from gradloom.systems.rates import SCHEDULES
 from gradloom.workload import Workload
 
-from .requests import HEAD, HEADS
-
 __all__ = [
+    "HEAD",
+    "HEADS",
     "METHODS",
     "CardOptions",
     "InstantCardOptions",
@@ -33,6 +33,9 @@ METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 RANKED = ("lora", "lora-xs")
 #: Reserved by Linux: more than a step of SmolLM2-135M with a place for each tensor takes.
 WINDOW_BYTES = 512 << 20
+#: Of a head in answers, names of ``HEADS`` of models/pack.py, which is not quick to import either.
+HEADS = ("float16", "nf")
+HEAD = "Format of the head in answers: float16, or nf like the linear layers."
 #: Names of ``STARTS`` of models/adapters/starts.py.
 STARTS = ("random", "pissa", "loftq")
 
