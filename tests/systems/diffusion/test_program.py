@@ -19,14 +19,11 @@ from gradloom.sim.reference.tiles.program import TileMachine
 from gradloom.systems.diffusion.program.step import Stepper, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
+from ...program.tiles.orders import ORDERS
+
 CONFIG = DiffusionConfig()
 #: Opcodes of the element engine that a UNet has no use for.
 OTHERS = {getattr(ElementOpcode, name) for name in ("MASK", "MULTIPLY", "LARGER", "EQUAL", "TABLE")}
-#: LOAD far ahead and STORE far behind, and the other way.
-ORDERS = (
-    ("load", "product", "element", "norm", "update", "store"),
-    ("store", "update", "norm", "element", "product", "load"),
-)
 
 
 def same(stepper, tiles, values, name):

@@ -20,7 +20,7 @@ from gradloom.rtl.formats.tiles.records import tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine
 
-from .test_program import ORDERS as ENDS
+from .orders import ORDERS as ENDS
 
 SMALL = DiffusionConfig(x_slots=2, w_slots=4, element_slots=2, norm_slots=2)
 ROWS = 12
