@@ -5,7 +5,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 
 from gradloom.rtl.engines.ports import give, send
 from gradloom.rtl.engines.words import Requantize, accept, sign_extended
-from gradloom.rtl.formats.rounding import saturate_hdl
+from gradloom.rtl.formats.rounding import requantize_hdl, saturate_hdl
 from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
@@ -79,7 +79,7 @@ class ScaleEngine(wiring.Component):
             word, scaled = Signal(ACTIVATION.shape), Signal(signed(ACTIVATION.width + FACTOR.width))
             factor, product = Signal(FACTOR.shape), Signal(signed(2 * ACTIVATION.width))
             result, over = Signal(ACTIVATION.shape), Signal()
-            rounded, beyond = ACTIVATION.requantize_hdl(scaled, ACTIVATION.frac + FACTOR.frac)
+            rounded, beyond = requantize_hdl(ACTIVATION, scaled, ACTIVATION.frac + FACTOR.frac)
             ds = place(m, f"requantize_{n}", Requantize(width=SUM.width, result=FACTOR.width), platform)
             # mutant grows: less, lost = saturate_hdl(old.data[n] + ds.o, FACTOR.shape)
             less, lost = saturate_hdl(old.data[n] - ds.o, FACTOR.shape)

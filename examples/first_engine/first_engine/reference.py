@@ -1,7 +1,7 @@
 """Reference of the Scale engine, word for word."""
 import numpy as np
 
-from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.rounding import requantize, saturate
 from gradloom.rtl.formats.weights.linear import ACTIVATION, half_up
 
 from .commands import FACTOR
@@ -32,7 +32,7 @@ class ScaleReference:
         self.factors = self._counted(*saturate(self.factors - ds, FACTOR.lo, FACTOR.hi))
 
     def _scaled(self, words):
-        return self._counted(*ACTIVATION.requantize(words * self.factors, ACTIVATION.frac + FACTOR.frac))
+        return self._counted(*requantize(ACTIVATION, words * self.factors, ACTIVATION.frac + FACTOR.frac))
 
     def _counted(self, words, clipped):
         self.saturated += clipped
