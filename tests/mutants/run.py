@@ -133,6 +133,7 @@ class Bench:
 
     def __init__(self, folder: Path, root: Path = ROOT) -> None:
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         # A test that runs as another user reads it.
         folder.chmod(0o755)
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True)
