@@ -43,6 +43,9 @@ def test_small_decays_take_the_shift_that_keeps_their_bits():
         shifts.append(held["decay_shift"])
         assert held["decay"] / 2.0 ** (BETA + 5 * held["decay_shift"]) == pytest.approx(decay, rel=1e-3)
     assert shifts == [0, 1, 2, 3]
+    # One that would be 2^17 with a shift has none.
+    held = AdamW(lr=1, weight_decay=2.0**-5).operands(1, GRADIENT, WORD)
+    assert (held["decay"], held["decay_shift"]) == (1 << BETA - 5, 0)
 
 
 def test_the_furthest_way_is_that_of_the_worst_gradients():

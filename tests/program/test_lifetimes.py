@@ -121,6 +121,15 @@ def test_a_walk_finds_stores_that_may_be_too_early(moved_to, needs, early):
         check(planned, {2: needs}, made, BEAT)
 
 
+def test_a_store_may_write_what_was_read_in_time_beside_what_stays():
+    """The first beat was another tensor's and is read before; the second is at its planned place."""
+    planned = steps((LOAD, 512, 1), (LOAD, 32, 1), (STORE, 16, 2))
+    made = steps((LOAD, 16, 1), (LOAD, 32, 1), (STORE, 16, 2))
+    check(planned, {2: 1}, made, BEAT)
+    with pytest.raises(ValueError, match="step 2: it may overwrite what step 1 still reads"):
+        check(planned, {2: 0}, made, BEAT)
+
+
 def test_an_extent_is_whole_beats():
     (step,) = steps((LOAD, 48, 3))
     assert extent(step, BEAT) == (48, 96)
