@@ -11,8 +11,9 @@ _FREQUENCIES: Mapping[str, Mapping[str, float]] = {
     _ESTIMATE: {
         "instantft-kv260": 206,
         "lstm-kv260": 206,
-        "cdm-qta-kv260": 192,
-        "tile-kv260": 192,
+        "cdm-qta-kv260": 205,
+        "tile-kv260": 205,
+        "edge-qlora-kv260": 189,
         "edge-qlora-genesys2": 177,
         "instantft-llm-genesys2": 177,
     },

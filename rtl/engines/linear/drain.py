@@ -17,7 +17,7 @@ __all__ = ["DrainJob", "RowWord", "Drain"]
 
 
 def DrainJob(config):
-    """A tile of outputs of ``tokens`` tokens, for :class:`Drain`.
+    """A tile of outputs of tokens up to number ``final``, for :class:`Drain`.
 
     ``bank`` of its sums, which ``slot`` of h and ``half`` of adapter rows, ``rank`` (0: no adapter), shifts, and
     whether it is the ``last`` of its command. In a panel of several also its number, and whether it is the last.
@@ -29,7 +29,7 @@ def DrainJob(config):
             "half": 1,
             "last": 1,
             "rank": range(config.rank + 1),
-            "tokens": range(config.tokens + 1),
+            "final": range(config.tokens),
             "dot_shift": 6,
             "shift": 6,
             **({"tile": range(config.span), "closes": 1} if config.span > 1 else {}),
@@ -121,7 +121,7 @@ class Drain(wiring.Component):
             last_phase.eq(all_at_once | (phases.all() if together > few else 1)),
             last_row.eq(last_phase & row[exact_log2(together) :].all()),
             go.eq(self.job.valid & queue.roomy),
-            ends.eq(last_row & (token == job.tokens - 1)),
+            ends.eq(last_row & (token == job.final)),
             self.job.ready.eq(go & ends),
         ]
         at_dot = config.rank + 2

@@ -4,7 +4,6 @@ from math import gcd
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
@@ -12,6 +11,7 @@ from ...formats.weights.linear import SUM
 from ...hierarchy import place
 from ...shell.signature import EngineSignature
 from ...stream.delay import delay
+from ...stream.queue import ShortQueue
 from .core import LaneWrite, LinearArray, OperandWrite
 from .drain import Drain, DrainJob
 from .feet import Foot, HiddenFoot, HiddenWord
@@ -178,8 +178,8 @@ class LinearEngine(wiring.Component):
         m.d.comb += read.eq(drain.job.valid & drain.job.ready)
         pending, finished, staged = (Signal(range(3), name=name) for name in ("pending", "finished", "staged"))
         layout = data.StructLayout({"first": 1, "job": DrainJob(config)})
-        m.submodules.jobs = jobs = SyncFIFOBuffered(width=layout.size, depth=2 * span)
-        m.submodules.row_jobs = row_jobs = SyncFIFOBuffered(width=StagerJob(config).size, depth=2 * span)
+        m.submodules.jobs = jobs = ShortQueue(width=layout.size, depth=2 * span)
+        m.submodules.row_jobs = row_jobs = ShortQueue(width=StagerJob(config).size, depth=2 * span)
         entry, head = Signal(layout), data.View(layout, jobs.r_data)
         rows = Signal(StagerJob(config))
         ahead = Signal(range(3))  # jobs whose rows were fetched and not read
@@ -190,8 +190,9 @@ class LinearEngine(wiring.Component):
         m.d.comb += [
             *(
                 getattr(entry.job, name).eq(getattr(tile, name))
-                for name in ("bank", "slot", "last", "rank", "tokens", "dot_shift", "shift")
+                for name in ("bank", "slot", "last", "rank", "dot_shift", "shift")
             ),
+            entry.job.final.eq(tile.tokens - 1),
             entry.first.eq(tile.first),
             entry.job.half.eq(half),
             jobs.w_data.eq(entry),
