@@ -31,6 +31,16 @@ def test_all_operators_without_a_reader_are_named_at_once():
     assert "Relu" in said.partition("taken are")[2]
 
 
+@pytest.mark.parametrize("count, more", [(8, ": no such operation"), (9, " and 1 more: no such operation")])
+def test_eight_nodes_are_named_and_the_others_counted(count, more):
+    g = Maker(13, 3, 4, 4)
+    x = g.x
+    for _ in range(count):
+        x = g("Cosh", x)
+    said = refusal(g.model(x))
+    assert f"'/net/Cosh_7' (Cosh){more}; taken are" in said and "Cosh_8" not in said
+
+
 def test_all_nodes_that_cannot_be_read_are_named_at_once():
     g = Maker(13, 3, 4, 4)
     a = g("Max", g.x, g("Relu", g.x))
