@@ -33,9 +33,8 @@ def _ended(terms: list[Term], columns: int, has_bias: bool, blank: Callable[[], 
     if not whole and len(both) == 1:
         # Nothing else comes to the other half.
         other = HALF - both.pop()
-        given = {"w_column": 0, "k_from": 0, "k_to": 0, "tiles": 0, "o_column": other}
-        given["columns"] = min(HALF, columns - other) - 1
-        part.append(replace(part[0], w=blank(), w_skip=0, operands=part[0].operands | given))
+        given = part[0].operands | {"o_column": other, "columns": min(HALF, columns - other) - 1}
+        part.append(_of_zeros(part[0], given, blank()))
     elif len(both) == 1 and (len(whole) > 1 or has_bias):
         # The last of all columns ends both halves.
         begin = [replace(each, ends=(n == 0 and not has_bias, False)) for n, each in enumerate(whole[:-1] + part)]
@@ -54,6 +53,12 @@ def _ended(terms: list[Term], columns: int, has_bias: bool, blank: Callable[[], 
     return made
 
 
+def _of_zeros(term: Term, operands: dict[str, int], blank: Block) -> Term:
+    """A term with these operands that adds nothing."""
+    nothing = {"w_column": 0, "k_from": 0, "k_to": 0, "tiles": 0}
+    return replace(term, w=blank, w_skip=0, operands=operands | nothing)
+
+
 def _ends(term: Term) -> int:
     """The column behind a part."""
     return term.operands["o_column"] + term.operands["columns"] + 1
@@ -61,10 +66,9 @@ def _ends(term: Term) -> int:
 
 def _among(part: Sequence[Term], whole: Sequence[Term], has_bias: bool, blank: Callable[[], Block]) -> list[Term]:
     """Terms of any columns among those of all, of which the first begins and the last ends all sums."""
-    nothing = {"w_column": 0, "k_from": 0, "k_to": 0, "tiles": 0}
-    given = {name: value for name, value in part[0].operands.items() if name not in ("columns", "o_column")} | nothing
+    given = {name: value for name, value in part[0].operands.items() if name not in ("columns", "o_column")}
     more = max(2 - has_bias - len(whole), 0)
-    *begin, last = [*whole, *(replace(part[0], w=blank(), w_skip=0, operands=given) for _ in range(more))]
+    *begin, last = [*whole, *(_of_zeros(part[0], given, blank()) for _ in range(more))]
     found = [replace(each, ends=(n == 0 and not has_bias, False)) for n, each in enumerate([*begin, *part])]
     return [*found, replace(last, ends=(False, True))]
 
@@ -137,29 +141,22 @@ class Convolutions(Products):
         for begin, _, count in rows:
             at = begin - EDGE * j
             if 0 <= at < columns and at not in there and count:
-                given = {"w_column": 0, "k_from": 0, "k_to": 0, "tiles": 0, "o_column": at, "columns": count - 1}
-                blank = Block.of(self.blank, [(0, 0)])
-                made.append(replace(made[0], w=blank, w_skip=0, operands=made[0].operands | given))
+                given = made[0].operands | {"o_column": at, "columns": count - 1}
+                made.append(_of_zeros(made[0], given, Block.of(self.blank, [(0, 0)])))
         return made
 
     def joined(self, t: Tensor, parts: Sequence[DraftValue | Summand]) -> list[DraftValue]:
         """Gradients of a tensor by readers of it, as few as are sums that are held at once."""
-        summands = [each for each in parts if isinstance(each, Summand)]
-        groups = {some.start: some for some in together([(sum(s.counts(True)), s.streamed) for s in summands])}
-        made, number = list[DraftValue](), 0
-        for each in parts:
-            if isinstance(each, DraftValue):
-                made.append(each)
+        made = list[DraftValue]()
+        for own in together(parts, Summand, lambda each: (sum(each.counts(True)), each.streamed)):
+            if isinstance(own, DraftValue):
+                made.append(own)
                 continue
-            # The first of a group stands for all.
-            if number in groups:
-                own = [summands[n] for n in groups[number]]
-                made.append(self.part(t))
-                if len(own) == 1 and own[0].gather is None:
-                    self.matrix(made[-1], own[0].rows, back=True)
-                else:
-                    self._gathered(made[-1], own, back=True)
-            number += 1
+            made.append(self.part(t))
+            if len(own) == 1 and own[0].gather is None:
+                self.matrix(made[-1], own[0].rows, back=True)
+            else:
+                self._gathered(made[-1], own, back=True)
         return made
 
     def _taps_back(self, each: Convolution, name: str, dy: DraftValue, x: DraftValue) -> DraftValue:

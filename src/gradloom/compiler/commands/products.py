@@ -34,7 +34,8 @@ class Summand:
     def counts(self, back: bool) -> list[int]:
         """Tiles of each tap that a tile of the result takes at most; the first has those of own rows."""
         places = 1 if self.gather is None else len(self.gather.places)
-        made = [sum(kept.counts(places, x.wide, back)[tap] for x, kept in self.pairs) for tap in range(places)]
+        counts = [kept.counts(places, x.wide, back) for x, kept in self.pairs]
+        made = [sum(many) for many in zip([0] * places, *counts)]
         made[0] += sum(x.wide for x, _ in self.rows)
         return made
 

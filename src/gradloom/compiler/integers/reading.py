@@ -426,20 +426,13 @@ class IntegerNetwork(Between):
 
     def _gradient(self, parts: Sequence[Held | _Summand]) -> Held:
         """A gradient that readers of a tensor have made: their products are one sum, where that is held at once."""
-        summands = [each for each in parts if isinstance(each, _Summand)]
-        tiles = [(sum(self._summed_tiles(each, True)), each.streamed) for each in summands]
-        groups = {some.start: some for some in together(tiles)}
-        made, number = list[Held](), 0
-        for each in parts:
-            if isinstance(each, Held):
-                made.append(each)
+        made = list[Held]()
+        for own in together(parts, _Summand, lambda each: (sum(self._summed_tiles(each, True)), each.streamed)):
+            if isinstance(own, Held):
+                made.append(own)
                 continue
-            # The first of a group stands for all.
-            if number in groups:
-                own = [summands[n] for n in groups[number]]
-                alone = len(own) == 1 and own[0].rows is None
-                made.append(self._product(*own[0].more) if alone else self._gathered(own, back=True))
-            number += 1
+            alone = len(own) == 1 and own[0].rows is None
+            made.append(self._product(*own[0].more) if alone else self._gathered(own, back=True))
         return self._added(made)
 
     def _convolution_back(

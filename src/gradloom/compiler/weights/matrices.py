@@ -1,9 +1,10 @@
 """Weights of layers as matrices, one for each tap of a kernel."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ __all__ = [
     "weights_of",
 ]
 
+_Made = TypeVar("_Made")
+_Sum = TypeVar("_Sum")
 #: Columns of half a tile, which a pass of the array makes.
 HALF = 32
 #: Tiles of either side of a sum that are held at once; a longer sum is one of parts of half as many.
@@ -93,17 +96,26 @@ def portions(counts: Sequence[int], most: int = HELD // 2) -> list[slice]:
     return [slice(*pair) for pair in zip(ends, [*ends[1:], len(counts)])]
 
 
-def together(tiles: Sequence[tuple[int, int]]) -> list[range]:
-    """Which of several sums are one: neighbours, as long as their tiles of either side are held at once."""
-    made: list[range] = []
-    held = (0, 0)
-    for number, (one, other) in enumerate(tiles):
+def together(
+    parts: Sequence[_Made | _Sum], kind: type[_Sum], tiles: Callable[[_Sum], tuple[int, int]]
+) -> list[_Made | list[_Sum]]:
+    """Parts of a sum, where those of a ``kind`` are one with their neighbours of it, at the place of the first.
+
+    They are as long as their ``tiles`` of either side are held at once.
+    """
+    made: list[_Made | list[_Sum]] = []
+    group, held = list[_Sum](), (0, 0)
+    each: Any
+    for each in parts:
+        if not isinstance(each, kind):
+            made.append(each)
+            continue
+        one, other = tiles(each)
         held = held[0] + one, held[1] + other
-        if made and max(held) <= HELD:
-            made[-1] = range(made[-1].start, number + 1)
-        else:
-            made.append(range(number, number + 1))
-            held = one, other
+        if not group or max(held) > HELD:
+            group, held = [], (one, other)
+            made.append(group)
+        group.append(each)
     return made
 
 
