@@ -6,18 +6,11 @@ from amaranth.hdl import Shape
 from hypothesis import strategies as st
 
 from gradloom.program.assembler import pack
-from gradloom.rtl.machines.images import IMAGES
-from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, Command
 
 __all__ = ["Case", "cases"]
 
-#: Commands that each machine knows; LOAD and STORE are more likely.
-KNOWN = {
-    name: [(LOAD, 0), (STORE, 0)] * 2 + [(engine, opcode) for engine in engines for opcode in engine.spec.opcodes]
-    for name, engines in (("image", IMAGES), ("linear", LANGUAGE))
-}
 _BITS = 8 * COMMAND_BYTES
 
 
@@ -53,6 +46,12 @@ class Case:
             )
             + ")"
         )
+
+
+def known(subject):
+    """Commands that a machine knows; LOAD and STORE are more likely."""
+    engines = subject.config.machine.engines
+    return [(LOAD, 0), (STORE, 0)] * 2 + [(each, opcode) for each in engines for opcode in each.spec.opcodes]
 
 
 def code(commands):
@@ -93,7 +92,7 @@ _MASK = st.one_of(st.just(0), st.just(0), st.just(0), st.integers(0, 3).map(lamb
 @st.composite
 def _known(draw, subject):
     """A command of an engine that there is; LOAD and STORE mostly between places that exist."""
-    engine, opcode = draw(st.sampled_from(KNOWN[subject.name]))
+    engine, opcode = draw(st.sampled_from(known(subject)))
     layout = engine.layout(opcode)
     values = draw(fields(layout))
     if engine in (LOAD, STORE) and draw(st.integers(0, 3)):
@@ -136,7 +135,7 @@ def _spoilt(draw, subject):
     """A command of the good program, in which a field of its operands is another."""
     word = draw(st.sampled_from(subject.words))
     view = Command.from_bits(word)
-    for engine, opcode in KNOWN[subject.name]:
+    for engine, opcode in known(subject):
         if (engine, opcode) == (view.engine, view.opcode):
             layout = engine.layout(opcode)
             name, f = draw(st.sampled_from([(name, f) for name, f in layout if not name.startswith("_")]))

@@ -5,11 +5,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from gradloom.graph.descent import FloatDescent
 from gradloom.graph.losses import cross_entropy, logistic, squares
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.methods import left_out, lora, targets
+from gradloom.graph.methods import METHODS, Learning, instant, left_out, lesser_ranks, lora, targets
 from gradloom.graph.onnx.load import load_network, network_of
-from gradloom.graph.training import before_loss
+from gradloom.graph.training import FloatTraining, before_loss
 
 from .corpus import CORPUS
 from .made import Maker
@@ -145,7 +146,143 @@ def test_targets_and_ranks_name_what_there_is():
         lora(network, "linear", rank=9)
 
 
+def test_names_that_are_given_one_by_one_must_be_layers():
+    network = network_of(CORPUS["resnet-13"]())
+    first, second, *_ = (each.layer for each in targets(network, "*"))
+    assert [each.layer for each in targets(network, [second, first])] == [first, second]
+    assert [each.layer for each in targets(network, f" {first} ,, {first}")] == [first]
+    with pytest.raises(ValueError, match="^nothing: the network has no layer of this name$"):
+        targets(network, [first, "nothing"])
+    with pytest.raises(ValueError, match="^targets=last:0: no layer of this name; there are "):
+        targets(network, "last:0")
+    with pytest.raises(ValueError, match="^targets= , : names no layer$"):
+        targets(network, " , ")
+    with pytest.raises(ValueError, match="^only=x: no layer of this name"):
+        targets(network, "x", "only")
+
+
+def test_ranks_of_an_adapter_are_from_one_to_the_smaller_side():
+    g = Maker(13, 6, 4)
+    network = network_of(g.model(g.linear(g("Relu", g.linear(g.x, 4, 7)), 7, 5)))
+    first, second = (each.layer for each in targets(network, "linear"))
+    assert lesser_ranks(network, "linear", 4) == {} and lesser_ranks(network, "linear", 5) == {first: 4}
+    assert lora(network, "linear", rank=5, lesser={first: 4}).parameters == 4 * (4 + 7) + 5 * (7 + 5)
+    scales = [
+        each.scale for each in lora(network, "linear", rank=4, alpha=6).network.operations if hasattr(each, "scale")
+    ]
+    assert scales == [1.5, 1.5]
+    for rank in (0, 5):
+        with pytest.raises(ValueError, match=f"^rank={rank}: must be from 1 to 4 beside "):
+            lora(network, "linear", rank=rank)
+    with pytest.raises(ValueError, match="^method=instantft: the result has 6 rows, must have one: a row of logits$"):
+        instant(network)
+
+
+def test_what_a_method_learns_must_be_there():
+    g = Maker(13, 6)
+    plain = network_of(g.model(g("Relu", g.x)))
+    with pytest.raises(ValueError, match="^method=head: the network has no linear layer and no convolution$"):
+        METHODS["head"](plain)
+    with pytest.raises(ValueError, match="^method=bias: these layers have no bias, and there is no norm$"):
+        METHODS["bias"](plain)
+    g = Maker(13, 6)
+    network = network_of(g.model(g.gemm(g("Relu", g.gemm(g.x, 6, 5, "one")), 5, 3, "two")))
+    assert METHODS["head"](network).learners == ("two.weight", "two.bias")
+    assert METHODS["bias"](network).learners == ("one.bias", "two.bias")
+    assert METHODS["bias"](network, "one").learners == ("one.bias",)
+    assert METHODS["full"](network, "two").learners == ("two.weight", "two.bias")
+    assert METHODS["full"](network).parameters == 6 * 5 + 5 + 5 * 3 + 3
+    assert instant(network, "two", rank=2).parameters == 2 * (5 + 3)
+    x = Maker(13, 4, 6)
+    rows = network_of(x.model(x.gemm(x("ReduceMean", x.linear(x.x, 6, 5), axes=[1], keepdims=0), 5, 3)))
+    with pytest.raises(ValueError, match="none of these layers reads one row, or what another layer has made$"):
+        instant(rows, next(each.layer for each in targets(rows, "*")))
+    with pytest.raises(ValueError, match="^nothing that learns reaches the result$"):
+        FloatTraining(Learning(network, ("none",)), "values", FloatDescent(0.1))
+
+
+def test_losses_name_what_does_not_fit():
+    logits = np.zeros((2, 3))
+    for labels, said in (([0], "labels=1: must be 2"), ([0, -1], "labels=-1..0: must be from 0 to 2")):
+        with pytest.raises(ValueError, match=said):
+            cross_entropy(logits, np.array(labels))
+    with pytest.raises(ValueError, match="labels=0.0..1.0: must be from 0 to 2"):
+        cross_entropy(logits, np.array([0.0, 1.0]))
+    cross_entropy(logits, np.array([0, 2]), smoothing=0.999)
+    for smoothing in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=f"smoothing={smoothing}: must be at least 0 and below 1"):
+            cross_entropy(logits, np.array([0, 1]), smoothing=smoothing)
+    with pytest.raises(ValueError, match="weights=2: must be 3, one a class"):
+        cross_entropy(logits, np.array([0, 1]), weights=[1, 2])
+    with pytest.raises(ValueError, match=r"targets=\[3, 2\]: must be \[2, 3\]"):
+        squares(logits, np.zeros((3, 2)))
+    assert squares(logits, np.full((2, 3, 1), 0.5))[0] == 0.25
+    with pytest.raises(ValueError, match="targets=-1..0: must be from 0 to 1"):
+        logistic(logits[:1], np.array([[-1, 0, 0]]))
+
+
+def test_a_loss_that_is_no_number_is_told():
+    g = Maker(13, 3)
+    network = network_of(g.model(g.gemm(g.x, 3, 2, "one")))
+    training = FloatTraining(METHODS["head"](network), "values", FloatDescent(0.1))
+    kept = training.prepare(np.full((1, 3), np.inf, np.float32))
+    with pytest.raises(ValueError, match="loss=(inf|nan): the step is too large or the data are not finite; lower the"):
+        with np.errstate(invalid="ignore"):
+            training.step(kept, np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda g: g("Softmax", g("Add", g.x, g.constant(np.full((4, 4), -np.inf)))),
+            "a mask that leaves nothing in a",
+        ),
+        (lambda g: g("Mul", g("Add", g.x, hidden(g)), g.w(4, 4)), "which has minus infinity: only a softmax takes it"),
+        (lambda g: g("Relu", g("Add", g.x, hidden(g))), "which has minus infinity: only a softmax takes it"),
+        (lambda g: g("Add", g.x, hidden(g)), "has minus infinity: only a softmax takes it"),
+    ],
+)
+def test_minus_infinity_is_for_a_softmax(make, said):
+    g = Maker(13, 4, 4)
+    assert said in refusal(g.model(make(g)))
+
+
+def hidden(g):
+    """What no row sees of later ones."""
+    return g.constant(np.where(np.tri(4) > 0, 0.0, -np.inf))
+
+
+def test_an_input_has_a_shape_that_is_known():
+    def taken(*inputs, node=("Add", "a", "b")):
+        graph = helper.make_graph(
+            [helper.make_node(node[0], node[1:], ["y"])],
+            "net",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs],
+            [helper.make_empty_tensor_value_info("y")],
+        )
+        return refusal(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+
+    assert "input 'a' has no shape: export the network with one" in taken(("a", ()), ("b", ("n", 3)))
+    assert "inputs 'a', 'b' differ in axis 0: it must be the samples of each" in taken(("a", (2, 3)), ("b", (1, 3)))
+    turned = taken(("a", ("n", 3)), node=("Transpose", "a"))
+    assert "result 'y': its axis 0 is not the samples; export the network with the batch first" in turned
+
+
+def test_a_network_has_one_result_for_a_loss():
+    g = Maker(13, 4)
+    network = network_of(g.model(g("Relu", g.x), g("Exp", g.x)))
+    with pytest.raises(ValueError, match="^model: has 2 results: targets are of one; export it with one$"):
+        before_loss(network, "values")
+
+
 def test_a_loss_must_fit_the_last_layer():
+    g = Maker(13, 4)
+    single = network_of(g.model(g("Sigmoid", g.gemm(g.x, 4, 1))))
+    with pytest.raises(ValueError, match="^loss=classes: the last layer has one output; take loss=labels, or values$"):
+        before_loss(single, "classes")
+    assert len(before_loss(single, "labels").operations) == len(single.operations) - 1
+    assert before_loss(single, "values") is single
     network = network_of(CORPUS["softmax-13"]())
     assert len(before_loss(network, "classes").operations) == len(network.operations) - 1
     with pytest.raises(ValueError, match="loss=labels: the network ends with a softmax"):

@@ -36,13 +36,16 @@ _ENDINGS = (".py", ".c", ".v")
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 #: Tests that compare sources with a sum of them: they would find any change.
 _LEFT_OUT = ("tests/firmware/soc/test_soc_image.py",)
+#: Rooms of tests for files that stand in no room.
+_TOP = {"rtl": "emit", "src/gradloom": "cli"}
 #: Seconds beyond three times what the unchanged tests take.
 _MORE = 60
 
 
 def room_of(path: Path, root: Path = ROOT) -> list[str]:
     """Tests of a source's room, those that name the source first, and the room last."""
-    parts = [part for part in path.parent.parts if part not in ("src", "gradloom", "rtl")]
+    top = _TOP.get(path.parent.as_posix())
+    parts = [top] if top else [part for part in path.parent.parts if part not in ("src", "gradloom", "rtl")]
     room = root / "tests"
     for part in parts:
         if not (room / part).is_dir():

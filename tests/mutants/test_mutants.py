@@ -145,6 +145,15 @@ def test_tests_that_name_a_source_come_first(tmp_path):
     ]
 
 
+def test_every_source_has_a_room():
+    listed = subprocess.run(["git", "ls-files", "--", *run.ROOMS], cwd=ROOT, capture_output=True, text=True, check=True)
+    sources = [Path(each) for each in listed.stdout.splitlines() if each.endswith((".py", ".c", ".v"))]
+    rooms = {path: room_of(path)[-1] for path in sources if not (ROOT / path).is_symlink()}
+    assert all((ROOT / room).is_dir() and room != "tests" for room in rooms.values())
+    assert rooms[Path("rtl/catalog.py")] == "tests/emit"
+    assert rooms[Path("src/gradloom/output.py")] == "tests/cli"
+
+
 def test_equivalent_changes_are_changes_of_the_sources():
     """A line that is no more, or a change that cannot be drawn, does not stay on the list."""
     possible = {

@@ -262,8 +262,9 @@ def resize(reader: Reader, node: Node) -> None:
         raise RefusedNode("changes samples or channels")
     scales = node.constant(2, "scales") if not old and node.optional(2) is not None else None
     if scales is not None and scales.size:
-        exact = [size * scale for size, scale in zip(view.shape, scales.ravel()[-len(shape) :])]
-        if any(abs(a - b) > 1e-4 for a, b in zip(exact, shape)):
+        axes = node.attribute("axes") or range(len(shape))
+        exact = {axis_of(n, view): view.shape[n] * scale for n, scale in zip(axes, scales.ravel())}
+        if any(abs(made - shape[n]) > 1e-4 for n, made in exact.items()):
             raise RefusedNode(f"scales {scales.ravel().tolist()} make no whole sides of {list(view.shape)}")
     view = reader.channels_last(view)
     o = reader.build.emit(

@@ -55,7 +55,7 @@ def gemm(reader: Reader, node: Node) -> None:
     bias = node.weights(2) * node.attribute("beta", 1.0) if node.optional(2) is not None else None
     node.attribute("beta")
     if bias is not None:
-        if bias.size not in (1, len(weight)) or bias.shape[-1:] not in ((1,), (), (len(weight),)):
+        if bias.size != 1 and (bias.size != len(weight) or bias.shape[-1] != len(weight)):
             raise RefusedNode(f"its bias has shape {list(bias.shape)}: expected {len(weight)} values")
         bias = np.broadcast_to(bias.ravel(), len(weight)).copy()
     reader.put(node, linear(reader, view, weight, bias, node, (node.source(1), node.optional(2))))
@@ -69,7 +69,7 @@ def matmul(reader: Reader, node: Node) -> None:
         return
     at = int(reader.is_computed(node, 1))
     view, weight = reader.view(node, at), node.weights(1 - at)
-    if len(view.axes) < 2 or weight.size != np.prod(weight.shape[-2:]) or weight.ndim > len(view.axes):
+    if weight.ndim < 2 or weight.size != np.prod(weight.shape[-2:]) or weight.ndim > len(view.axes):
         raise RefusedNode(f"its weights have shape {list(weight.shape)}: must be a matrix")
     weight = weight.reshape(weight.shape[-2:])
     order = [*range(len(view.axes) - 2), len(view.axes) - 1, len(view.axes) - 2]

@@ -277,7 +277,6 @@ def pad(reader: Reader, node: Node) -> None:
     reader.alone(view)
     if 0 in moved:
         raise RefusedNode("pads the samples")
-    order = [n for n in in_memory(view) if n not in moved] if moved == [rank - 1] and rank == 3 else []
     if rank > 2 and 1 not in moved:
         order = [*range(2, rank), 1]
     else:
