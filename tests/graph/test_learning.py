@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from gradloom.graph.dependence import dependent, kept
 from gradloom.graph.descent import FloatDescent, Momentum
@@ -12,6 +13,7 @@ from gradloom.graph.onnx.load import network_of
 from gradloom.graph.operations import Convolution, Linear
 
 from .corpus import CORPUS
+from .made import Maker, agreement
 
 RANDOM = np.random.default_rng(2)
 
@@ -162,3 +164,33 @@ def test_gradients_are_those_of_pytorch():
     assert made == pytest.approx(loss.item(), rel=1e-12)
     for name, value in held.items():
         np.testing.assert_allclose(gradients[name], value.grad.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_adapter_in_a_file_is_the_layers_own(first):
+    """Two products beside a layer: A and B learn under the layer's name, and the result is the file's."""
+    g = Maker(13, 6)
+    a, b = g.w(6, 2, name="A"), g.w(2, 5, name="B")
+    whole, added = g.gemm(g.x, 6, 5, "fc"), g("MatMul", g("MatMul", g.x, a), b)
+    model = g.model(g("Relu", g("Add", *((whole, added) if first else (added, whole)))))
+    network = network_of(model)
+    assert agreement(model, network, FloatReading(network))[0] <= 1e-5
+    (layer,) = (each for each in network.operations if isinstance(each, Linear))
+    assert (layer.layer, layer.rank) == ("fc", 2)
+    names = [weight.name for weight in layer.adapter]
+    assert [network.origins[name] for name in names] == ["A", "B"]
+    weights = {each.name: numpy_helper.to_array(each) for each in g.weights}
+    for name, own in zip(names, "AB"):
+        np.testing.assert_array_equal(network.values[name], weights[own].T.astype(np.float64))
+
+
+@pytest.mark.parametrize(("rank", "shown"), [(5, False), (2, True)])
+def test_products_that_are_no_adapter_are_layers(rank, shown):
+    """As many features between them as the layer has, or another reads those."""
+    g = Maker(13, 6)
+    hidden = g("MatMul", g.x, g.w(6, rank))
+    made = g("Add", g.gemm(g.x, 6, 5, "fc"), g("MatMul", hidden, g.w(rank, 5)))
+    model = g.model(made, *([hidden] if shown else []))
+    network = network_of(model)
+    assert agreement(model, network, FloatReading(network))[0] <= 1e-5
+    assert [each.rank for each in network.operations if isinstance(each, Linear)] == [0, 0, 0]
