@@ -45,6 +45,16 @@ TAKEN = {
     "softmax of all from an axis on": (11, (6, 5), lambda g: g("Softmax", g.x)),
     "softmax of old, the last axis": (11, (6, 5), lambda g: g("Softmax", g.x, axis=-1)),
     "log-softmax": (13, (6, 5), lambda g: g("LogSoftmax", g.x, axis=1)),
+    "orders that are no one order": (
+        13,
+        (6, 4),
+        lambda g: g("Transpose", g.shape(turned(g, g.shape(g("Relu", g.x), -1, 8, 3)), -1, 2, 12), perm=[0, 2, 1]),
+    ),
+    "the same at once": (
+        13,
+        (8, 3),
+        lambda g: g("Relu", g("Transpose", g.shape(turned(g, g.x), -1, 2, 12), perm=[0, 2, 1])),
+    ),
     "an axis that goes": (13, (1, 6, 1), lambda g: g("Squeeze", g("Relu", g.x), g.integers(-1))),
     "all axes of 1 that go": (13, (1, 6, 1), lambda g: g("Squeeze", g("Relu", g.x))),
     "axes that come": (13, (6, 5), lambda g: g("Unsqueeze", g("Relu", g.x), g.integers(-1, 1))),
@@ -177,6 +187,11 @@ TAKEN = {
     "a norm of groups": (21, (6, 5), lambda g: g("GroupNormalization", g.x, g.near(6), g.w(6), num_groups=3)),
     "a norm of each image": (13, (3, 4, 4), lambda g: g("InstanceNormalization", g.x, g.near(3), g.w(3))),
 }
+
+
+def turned(g, x):
+    """Rows as columns."""
+    return g("Transpose", x, perm=[0, 2, 1])
 
 
 def resized(g, *sides, **more):
