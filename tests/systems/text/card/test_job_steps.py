@@ -6,11 +6,12 @@ import struct
 import zlib
 from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from gradloom.firmware.chip.steps import StepError
+from gradloom.firmware.chip.steps import PatchField, PatchValue, StepError, StepTable
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.program.patches import Varying
@@ -261,6 +262,50 @@ def test_exponents_that_lie_too_far_apart_end_a_job(small, driver):
     window.store(reach - 24, struct.pack("<i", next(iter(a.values())) + 70))
     with pytest.raises(StepError, match="lie too far apart"):
         prepared.prepare(1)
+
+
+class Bare(Window):
+    """A window with a table of one row and a program of three commands, all ones."""
+
+    def __init__(self, fields, row):
+        table = StepTable(programs=((PatchValue(2, fields, (0, 2)),),), rows=((0, *row),), adapters=(), state=0)
+        data = table.encoded()
+        self.bytes = bytearray(b"\xff" * 96 + data)
+        self.programs, self.made = [(0, 3)], SimpleNamespace(job=SimpleNamespace(table=96))
+
+    def words(self):
+        return [int.from_bytes(self.fetch(at, 4), "little") for at in range(0, 96, 4)]
+
+
+@pytest.mark.parametrize(
+    ("width", "signed", "row", "terms", "value"),
+    [
+        (5, True, (-20,), ((1, 1),), -16),
+        (5, True, (-21,), ((1, 1),), None),
+        (5, True, (11,), ((1, 1),), 15),
+        (5, True, (12,), ((1, 1),), None),
+        (5, False, (-4,), ((1, 1),), 0),
+        (5, False, (-5,), ((1, 1),), None),
+        (5, False, (4, -23), ((1, 1), (2, -1)), 31),
+        (5, False, (4, -24), ((1, 1), (2, -1)), None),
+        (32, False, (-5,), ((1, 1),), 0xFFFFFFFF),
+    ],
+)
+def test_a_field_is_its_constant_and_variables_within_its_width(driver, width, signed, row, terms, value):
+    """The constant is 4; all other bits stay."""
+    position = 0 if width == 32 else 7
+    window = Bare((PatchField(position, width, signed, 4, terms),), row)
+    prepared = driver(window)
+    if value is None:
+        with pytest.raises(StepError, match="lie too far apart"):
+            prepared.prepare(0)
+        return
+    assert prepared.prepare(0) == 0
+    wanted = [0xFFFFFFFF] * 24
+    mask = ((1 << width) - 1) << position
+    for command in (0, 2):
+        wanted[8 * command + 2] = 0xFFFFFFFF & ~mask | (value << position & mask)
+    assert window.words() == wanted
 
 
 # ---- the rule
