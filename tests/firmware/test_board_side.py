@@ -72,6 +72,9 @@ def test_seconds_are_those_of_the_designs_own_clock(linux, monkeypatch):
     write(rate, "99999999\n")
     with UioTransport(**linux) as transport:
         assert transport.clock_hz == 99_999_999
+    write(rate, f"{1.001 * 150e6}\n")
+    with UioTransport(**linux) as transport:
+        assert transport.clock_hz == 1.001 * 150e6
     write(rate, "187500000\n")
     with pytest.raises(ValueError, match="pl_clk0 runs at 187,500,000 Hz, the timing holds up to 150,000,000 Hz"):
         UioTransport(**linux)
