@@ -1,14 +1,17 @@
 """Checks the ledger: every figure of the pages has its command.
 
 ``python docs/ledger.py`` reads the pages and ``docs/claims.toml`` and names every figure without a command; ``--run``
-first runs the commands whose output is kept in ``docs/results.json``, seconds each; ``--page`` prints the ledger, which
-``make docs`` shows as ``evidence/ledger.html``. How a figure gets its command:
+first runs the commands whose output is kept in ``docs/results.json``, seconds each; ``--say`` those whose numbers are
+in ``docs/said.json``, minutes each; ``--page`` prints the ledger, which ``make docs`` shows as
+``evidence/ledger.html``. How a figure gets its command:
 
 - A table with a column "evidence and command" claims for itself: kind, colon, command in backticks.
 - ``[[claim]]`` in ``claims.toml`` names command and kind for a page, a section of it, or what holds a text (``match``).
 - ``[[plain]]`` says in the same way what is no claim, and why: a choice, a definition, arithmetic on the page.
 - ``[[result]]`` is a command that prints JSON; a claim's ``values`` (``forecast.total``, ``mesh.bytes/1e6:.2f MB``)
   must stand on the page as the last run left them: as whole numbers, with their unit, in this order.
+- ``[[said]]`` is a command of any output: every figure of its claims must be a number that its last run printed, see
+  ``said.py``, but for those that the entry lists. ``steps``: what runs where the command has a placeholder.
 
 The narrowest entry holds: text before section before page. A figure that none covers is a fault, and so is an entry
 that covers nothing: ``tests/docs/test_ledger.py``.
@@ -29,9 +32,17 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+# The folder is no package.
+sys.path.insert(0, str(HERE))
+from said import is_said, printed  # noqa: E402
+
 ROOT = HERE.parent
 WITNESSES = HERE / "witnesses.json"
-CLAIMS, RESULTS, PAGE = HERE / "claims.toml", HERE / "results.json", HERE / "evidence" / "ledger.md"
+CLAIMS, RESULTS, SAID, PAGE = (
+    HERE / name for name in ("claims.toml", "results.json", "said.json", "evidence/ledger.md")
+)
+#: Claims of these commands hold as long as they end with 0.
+_JUDGES = re.compile(r"(GRADLOOM_DEEP=1 )?(python -m )?pytest |make proofs$|make evidence-")
 
 #: What a figure may rest on, weakest first.
 KINDS = {
@@ -108,13 +119,14 @@ class Passage:
 class Entry:
     """A line of the ledger.
 
-    It has a passage, its kind and command, and the values of the last run that stand in it.
+    It has a passage, its kind and command, and the values of the last run that stand in it. ``checked``: by what.
     """
 
     passage: Passage
     kind: str
     command: str
     values: tuple[str, ...]
+    checked: str
 
 
 def pages() -> list[Path]:
@@ -182,7 +194,13 @@ class Ledger:
     :attr:`faults` is empty where every figure has its command.
     """
 
-    def __init__(self, claims: dict[str, Any], results: dict[str, Any], of: list[Path] | None = None) -> None:
+    def __init__(
+        self,
+        claims: dict[str, Any],
+        results: dict[str, Any],
+        said: dict[str, list[str]] | None = None,
+        of: list[Path] | None = None,
+    ) -> None:
         self.entries: list[Entry] = []
         #: Reason and passage of what is no claim; and what says of itself that it is not shown.
         self.plain: list[tuple[str, Passage]] = []
@@ -190,6 +208,8 @@ class Ledger:
         self.faults: list[str] = []
         self._claims, self._plain, self._results = claims.get("claim", []), claims.get("plain", []), results
         self._commands = {each["id"]: each["command"] for each in claims.get("result", [])}
+        self._said = said or {}
+        self._but = {each["command"]: each.get("but", ()) for each in claims.get("said", ())}
         self._used: set[int] = set()
         for path in pages() if of is None else of:
             spoken: tuple[str, str] = ("", "")
@@ -256,7 +276,16 @@ class Ledger:
                     f"{where}: {wanted} was {text} in the last run of "
                     f"{self._commands.get(wanted.split('.')[0])!r}, which does not stand there"
                 )
-        self.entries.append(Entry(passage, kind, command, tuple(values)))
+        parts = command.split("; ")
+        checked = "value" if values else "judge" if all(map(_JUDGES.match, parts)) else ""
+        if not checked and all(part in self._said for part in parts):
+            checked = "said"
+            known = [number for part in parts for number in self._said[part]]
+            others = [figure for part in parts for figure in self._but.get(part, ())]
+            for figure in passage.figures:
+                if figure not in others and not is_said(figure, known):
+                    self.faults.append(f"{where}: {figure} is no number of the last run of {command!r}")
+        self.entries.append(Entry(passage, kind, command, tuple(values), checked))
 
     def _covering(self, passage: Passage, *, narrow: bool) -> tuple[dict[str, Any] | None, str]:
         """The narrowest entry for a passage, and its list.
@@ -292,8 +321,9 @@ class Ledger:
         lines += [
             "",
             "*Last run* is the value that the command printed when `python docs/ledger.py --run` was last called, as "
-            "`make evidence` does; a page that says something else fails the tests. Where it is empty, the "
-            "figure is the page's, and the command is there for you to run.",
+            "`make evidence` does; a page that says something else fails the tests. *printed*: all figures are numbers "
+            "that the command last printed. *passed*: the command fails where the claim does not hold. Where it is "
+            "empty, the figure is the page's, and the command is there for you to run.",
             "",
         ]
         for page in dict.fromkeys(entry.passage.page for entry in self.entries):
@@ -303,7 +333,7 @@ class Ledger:
             for entry in self.entries:
                 if entry.passage.page == page:
                     commands = "; ".join(f"`{part}`" for part in entry.command.split("; "))
-                    last = ", ".join(entry.values)
+                    last = {"said": "printed", "judge": "passed"}.get(entry.checked, ", ".join(entry.values))
                     lines.append(f"| {_quoted(entry.passage)} | {entry.kind} | {commands} | {last} |")
             lines.append("")
         lines += _witnesses()
@@ -379,6 +409,11 @@ def read_results() -> dict[str, Any]:
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
+def read_said() -> dict[str, list[str]]:
+    """Numbers of the last runs, by command."""
+    return json.loads(SAID.read_text(encoding="utf-8"))
+
+
 def run(names: list[str]) -> dict[str, Any]:
     """Results of the commands with these ids, or of all.
 
@@ -398,6 +433,17 @@ def run(names: list[str]) -> dict[str, Any]:
     return dict(sorted(results.items()))
 
 
+def say(names: list[str]) -> dict[str, list[str]]:
+    """Numbers that commands print, of these or of all; what others printed is as it was."""
+    said = read_said()
+    listed = {each["command"]: each.get("steps", ()) for each in read_claims().get("said", ())}
+    for command, steps in listed.items():
+        if not names or command in names:
+            print(command, flush=True)
+            said[command] = printed(command, ROOT, steps)
+    return {command: said[command] for command in sorted(listed) if command in said}
+
+
 def _kept(found: Any, keep: list[str]) -> dict[str, Any]:
     """Values that a command printed, for the wanted paths.
 
@@ -415,12 +461,16 @@ def _kept(found: Any, keep: list[str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", nargs="*", metavar="ID", help="first run commands: these, or all")
+    parser.add_argument("--say", nargs="*", metavar="COMMAND", help="first run commands for their numbers")
     parser.add_argument("--page", action="store_true", help="print the ledger")
     asked = parser.parse_args()
     if asked.run is not None:
         text = json.dumps(run(asked.run), indent=2) + "\n"
         RESULTS.write_text(text, encoding="utf-8", newline="\n")
-    ledger = Ledger(read_claims(), read_results())
+    if asked.say is not None:
+        text = json.dumps(say(asked.say)) + "\n"
+        SAID.write_text(text.replace("], ", "],\n"), encoding="utf-8", newline="\n")
+    ledger = Ledger(read_claims(), read_results(), read_said())
     if asked.page:
         print(ledger.page(), end="")
     for fault in ledger.faults:

@@ -206,7 +206,7 @@ def _printed(name: str, *arguments: str) -> str:
 def ledger() -> Iterator[str]:
     """Every figure of the pages with its command."""
     made = sibling("ledger.py")
-    yield made.Ledger(made.read_claims(), made.read_results()).page()
+    yield made.Ledger(made.read_claims(), made.read_results(), made.read_said()).page()
 
 
 PARTS = {

@@ -25,7 +25,7 @@ ledger = _load()
 
 @pytest.fixture(scope="module")
 def found():
-    return ledger.Ledger(ledger.read_claims(), ledger.read_results())
+    return ledger.Ledger(ledger.read_claims(), ledger.read_results(), ledger.read_said())
 
 
 def test_every_figure_has_a_command_and_the_last_run_stands_on_its_page(found):
@@ -51,6 +51,42 @@ def test_what_is_quick_is_what_the_last_run_said():
     """The others are renewed by ``make evidence``; their figures have tests of their own."""
     results = ledger.read_results()
     assert ledger.run(["budget", "peers"]) == results
+
+
+def test_every_command_that_has_printed_is_used(found):
+    commands = [each["command"] for each in ledger.read_claims()["said"]]
+    assert sorted(ledger.read_said()) == sorted(commands)
+    used = {part for entry in found.entries if entry.checked == "said" for part in entry.command.split("; ")}
+    assert used == set(commands)
+    figures = {figure for entry in found.entries for figure in entry.passage.figures}
+    assert {each for listed in ledger.read_claims()["said"] for each in listed.get("but", ())} <= figures
+
+
+def test_what_a_command_has_printed_is_read_again():
+    """Of the quickest."""
+    assert ledger.say(["python docs/examples/hardware/dataflows.py"]) == ledger.read_said()
+
+
+@pytest.mark.parametrize(
+    ("figure", "numbers", "is_there"),
+    [
+        ("1,234 cycles", ["1234"], True),
+        ("1,234 cycles", ["1235"], False),
+        ("22.27 M", ["22268272"], True),
+        ("22.28 M", ["22268272"], False),
+        ("22.27 M", ["22.27"], True),
+        ("61.0 %", ["0.6099"], True),
+        ("61.1 %", ["0.6099"], False),
+        ("−0.5 points", ["0.50"], True),
+        ("1.34x", ["1.339"], True),
+        ("2.61 M", ["0.00000261"], False),
+        ("8.4 ms", ["0.00843"], True),
+        ("1e-5", ["1.04e-05"], True),
+        ("1e-5", ["1.1e-05"], False),
+    ],
+)
+def test_a_figure_is_a_number_as_precise_as_it_is_written(figure, numbers, is_there):
+    assert ledger.is_said(figure, numbers) is is_there
 
 
 def test_every_result_is_used(found):
@@ -174,7 +210,7 @@ def page(tmp_path):
 
 
 def _faults(page, claims, results=None):
-    return ledger.Ledger(claims, results or {}, [page]).faults
+    return ledger.Ledger(claims, results or {}, of=[page]).faults
 
 
 COVER = [
@@ -188,9 +224,17 @@ def test_a_figure_without_a_command_is_a_fault(page):
     assert [re.search(r"figures (.*); add", fault)[1] for fault in faults] == ["1,234 cycles", "5 ms", "0.25731"]
 
 
+def test_a_figure_that_its_command_did_not_print_is_a_fault(page):
+    claims = {"claim": COVER, "plain": [{"page": "page.md", "why": "a choice"}], "said": [{"command": "make test"}]}
+    found = ledger.Ledger(claims, {}, {"make test": ["5e-3", "0.2573"]}, of=[page])
+    assert [re.search(r": (\S+( ms)?) is no number of", fault)[1] for fault in found.faults] == ["0.25731"]
+    claims["said"][0]["but"] = ["0.25731"]
+    assert ledger.Ledger(claims, {}, {"make test": ["5e-3"]}, of=[page]).faults == []
+
+
 def test_what_is_said_covers_it(page):
     claims = {"claim": COVER, "plain": [{"page": "page.md", "why": "a choice"}]}
-    found = ledger.Ledger(claims, {}, [page])
+    found = ledger.Ledger(claims, {}, of=[page])
     assert found.faults == []
     assert [(each.kind, each.command) for each in found.entries] == [
         ("place-and-route", "gradloom build ulx3s DIR"),
