@@ -90,12 +90,19 @@ class Host:
         return self
 
     async def reset(self, *, rest=5):
-        """Asserts the machine's reset, waits for ``rest`` cycles after it, and sets registers."""
+        """Asserts the machine's reset, waits for ``rest`` cycles after it, and sets registers.
+
+        What the registers hold until then is the map's.
+        """
         dut = self.dut
         dut.rst.value = 1
         await ClockCycles(dut.clk, 5)
         dut.rst.value = 0
         await ClockCycles(dut.clk, rest)
+        for register in REGISTERS:
+            if any(field.stored for field in register.fields):
+                held = sum(field.reset << field.lsb for field in register.fields)
+                assert await self.get(register.name) == held, register.name
         for name, value in (
             ("WINDOW_BASE_LO", BASE & 0xFFFFFFFF),
             ("WINDOW_BASE_HI", BASE >> 32),
