@@ -11,6 +11,8 @@ from gradloom.jobs import on_board
 from gradloom.preset import find_preset
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
+from gradloom.systems.asked import Asked
+from gradloom.systems.request import answered
 
 from ..cli.conftest import here
 from ..deep import deep
@@ -101,3 +103,22 @@ def test_too_little_reserved_memory_is_refused(here, preset, make_board):
     options = preset.workload.options(preset.name, {**ASKED, "steps": 1})
     with pytest.raises(Exception, match=r"the job needs [0-9,]+ bytes of memory, the board has reserved 65,536"):
         on_board.finetune_on(board.reach, preset, options, output=here / "found")
+
+
+def test_an_answer_of_a_board(here, preset, make_board):
+    """By the agent in front of simulated RTL, token for token as the reference."""
+    board = make_board(SMALL, preset.name, 1 << 24)
+    asked = Asked(name="small", preset=preset)
+    options = preset.workload.options(preset.name, {"model": "small", "prompt": "th", "tokens": 2}, "infer")
+    found = on_board.infer_on(board.reach, asked, options)
+    wanted = answered("infer", asked, replace(options, engine="reference"))
+    assert found["tokens"] == wanted["tokens"] and len(found["tokens"]) == 2
+    assert found["text"] == wanted["text"] and found["clipped"] == wanted["clipped"] == 0
+    assert found["cycles"] > 30_000 and found["forecast"] is None
+
+
+def test_too_little_reserved_memory_for_an_answer_is_refused(here, preset, make_board):
+    board = make_board(SMALL, preset.name, 1 << 16)
+    options = preset.workload.options(preset.name, {"model": "small", "prompt": "th"}, "infer")
+    with pytest.raises(ValueError, match=r"tokens=33: .* need [\d,]+ bytes of memory, the board has reserved 65,536"):
+        on_board.infer_on(board.reach, Asked(name="small", preset=preset), options)

@@ -86,6 +86,8 @@ def test_the_self_test_of_a_board(make_board, said):
         (("infer", "lenet5", *HOST), "ubuntu@kria does not answer over ssh"),
         (("infer", "digits", *HOST), "ulx3s has no Linux that an agent could run on"),
         (("infer", "smollm2-135m", *HOST, "--prompt", "A"), "genesys2 has no Linux that an agent could run on"),
+        (("infer", "edge-qlora-kv260", *HOST, "--prompt", "A"), "ubuntu@kria does not answer over ssh"),
+        (("infer", "edge-qlora-kv260", *HOST, "--engine", "rtl"), "engine=rtl: must be left out for a board"),
         (("finetune", "lenet5", *FEW, *HOST), "ubuntu@kria does not answer over ssh"),
         (("selftest", "instantft-kv260", *HOST), "ubuntu@kria does not answer over ssh"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 
 from gradloom.program.assembler import Assembler
-from gradloom.program.patches import Patch, Varying, patches
+from gradloom.program.patches import Patch, Varying, patched, patches
 from gradloom.rtl.machines.language import GRADIENT
 from gradloom.rtl.shell.engines import LOAD
 
@@ -57,3 +57,14 @@ def test_what_cancels_does_not_vary_and_a_multiple_is_refused():
     assert patches(loads(x - x + 32).instructions, {"x": 64}) == []
     with pytest.raises(ValueError, match="offset: a field in two words, or a multiple of a variable"):
         patches(loads(x + x).instructions, {"x": 64})
+
+
+def test_a_program_with_other_values_is_the_one_that_is_lowered_with_them():
+    before, now = {"x": 4096, "y": 64}, {"x": 1 << 20, "y": 4096}
+    x, y = (Varying(value, name) for name, value in before.items())
+    made = patched(loads(128, x - y + 32, y), before, now)
+    again = loads(128, now["x"] - now["y"] + 32, now["y"])
+    assert made.code == again.code
+    assert [each.operands for each in made.instructions] == [each.operands for each in again.instructions]
+    with pytest.raises(ValueError, match="offset=-32"):
+        patched(loads(x), before, {"x": -32})

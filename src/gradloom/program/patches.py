@@ -10,9 +10,9 @@ from typing import Any
 
 from gradloom.rtl.shell.signature import Command
 
-from .assembler import Instruction, fields
+from .assembler import Assembler, Instruction, fields
 
-__all__ = ["Patch", "Varying", "patches"]
+__all__ = ["Patch", "Varying", "patched", "patches"]
 
 _WORD = 32
 
@@ -108,4 +108,25 @@ def patches(instructions: Sequence[Instruction], variables: Mapping[str, int]) -
                     terms=tuple(value.terms.items()),
                 )
             )
+    return made
+
+
+def patched(program: Assembler, before: Mapping[str, int], now: Mapping[str, int]) -> Assembler:
+    """A program with other values of its variables, which were lowered with those of ``before``.
+
+    :class:`ValueError` where a field cannot hold one.
+    """
+    made, done = Assembler(), 0
+    for place, each in enumerate(program.instructions):
+        moved = {
+            name: int(value) + sum(sign * (now[term] - before[term]) for term, sign in value.terms.items())
+            for name, value in each.operands.items()
+            if isinstance(value, Varying) and value.terms
+        }
+        if moved:
+            made.extend(program, done, place)
+            tokens = {"wait": each.wait, "post": each.post, "phase": each.phase, "slots": each.slots}
+            made.add(each.engine, each.opcode, **tokens, **each.operands | moved)  # type: ignore[arg-type]
+            done = place + 1
+    made.extend(program, done)
     return made

@@ -170,6 +170,8 @@ class Inferred(TypedDict, total=False):
     adapter: str | None
     text: str
     tokens: list[int]
+    #: Words of a text's tensors that the formats clipped.
+    clipped: int
     #: Most cycles that a token waited on a board.
     waited: int
     #: Of pictures.

@@ -95,6 +95,12 @@ BAD = {
     ),
     "no prompt": (SAY[:2], "prompt: is needed: the text to continue"),
     "an empty prompt": ((*SAY[:-1], ""), "prompt: has no tokens"),
+    "an engine that there is not": ((*SAY, "--engine", "fast"), "engine=fast: must be one of rtl, reference, float"),
+    "an engine beside a board": (
+        (*SAY, "--engine", "reference", "--port", "nowhere"),
+        "engine=reference: must be left out with --port",
+    ),
+    "a design that is not there": ((*SAY, "--engine", "reference", "--design", "no"), "design=no: has no report.json"),
     "no tokens": ((*SAY, "--tokens", "0"), "tokens=0: must be at least 1"),
     "more tokens than the context": ((*SAY, "--tokens", "126"), "tokens=126: with the prompt's 3 there are more"),
     "an adapter of nothing": ((*SAY, "--adapter", "small"), "no such file"),

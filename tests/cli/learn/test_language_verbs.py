@@ -255,6 +255,20 @@ def test_text_before_and_after_a_fine_tune(run, here):
     assert gradloom.infer(str(here / "small"), prompt=TEXT[:20], tokens=12) == before
 
 
+def test_a_text_in_integers(run, here):
+    """Tokens are those of floating point, by what has learnt too; norms are no part of it."""
+    tuned(run, "--engine", "float", "--steps", "20", "--lr", "0.01", "--method", "lora-xs")
+    words = ("infer", "small", "--prompt", TEXT[:3], "--tokens", "4")
+    for more in ((), ("--adapter", "out"), ("--head", "nf")):
+        exact, whole = (json.loads(run(*words, *more, "--json", "--engine", each)[1]) for each in ("float", "reference"))
+        assert whole["tokens"] == exact["tokens"] and whole["engine"] == "reference" and whole["clipped"] == 0
+    code, out, err = run(*words, "--engine", "reference")
+    assert code == 0 and "4 tokens in the machine's integers, 0 words clipped" in err and "cycles" not in err
+    tuned(run, "--steps", "1", "--method", "layernorm", output="norms")
+    code, _, err = run(*words, "--engine", "reference", "--adapter", "norms")
+    assert code == 2 and err.count("adapter=norms: norms or factors have learnt") == 1
+
+
 def test_a_text_by_a_head_in_codes(run, here):
     """The likeliest tokens are those of the coded head."""
     checkpoint = opened(None, here / "small")

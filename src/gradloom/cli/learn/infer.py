@@ -29,7 +29,7 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
     """Label images or sequences, continue a text, or make pictures.
 
     An adapter of a fine-tune may take part.
-    Language models answer in floating point; a board answers over ssh or by its serial port.
+    Language models answer in floating point unless --engine says else; a board answers over ssh or by its serial port.
     """
     asked = asked_for(model_name, board=board, method=learnt_by(options.get("adapter")), verb="infer", given=options)
     with progress_bar(as_json, asked.why) as progress:
@@ -57,14 +57,18 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
 def _say_text(result: dict[str, Any], prompt: str) -> None:
     """Prints a continued text; what a board needed goes to stderr."""
     print(f"{prompt}{result['text']}")
-    if "waited" not in result:
-        print(f"({some(len(result['tokens']), 'token')} in floating point)", file=sys.stderr)
-    else:
-        print(
-            f"({some(len(result['tokens']), 'token')} by the board, adapter {result['adapter']}; of a token, at most "
-            f"{result['cycles']:,} cycles, and {result['waited']:,} of waiting)",
-            file=sys.stderr,
+    told = some(len(result["tokens"]), "token")
+    if "waited" in result:
+        told += (
+            f" by the board, adapter {result['adapter']}; of a token, at most {result['cycles']:,} cycles, and "
+            f"{result['waited']:,} of waiting"
         )
+    elif "clipped" in result:
+        told += f" in the machine's integers, {some(result['clipped'], 'word')} clipped"
+        told += f"; {_cycles_of(result)}" if result.get("cycles") else ""
+    else:
+        told += " in floating point"
+    print(f"({told})", file=sys.stderr)
 
 
 def _say_network(result: dict[str, Any], *, written: bool) -> None:
@@ -104,14 +108,18 @@ def _say_answers(result: dict[str, Any], *, written: bool) -> None:
 
 def _say_cycles(result: dict[str, Any]) -> None:
     """Prints what a machine took."""
-    if not result.get("cycles"):
-        return
+    if result.get("cycles"):
+        say(_cycles_of(result))
+
+
+def _cycles_of(result: dict[str, Any]) -> str:
+    """What a machine took, in words."""
     told = (
         f"{result['cycles']:,} cycles" if result["forecast"] is None else counted(result["cycles"], result["forecast"])
     )
     if "cycles_a_step" in result:
         told += f"; {result['cycles_a_step']:.1f} a step of the cell"
-    say(f"{told}; every word equals the reference")
+    return f"{told}; every word equals the reference"
 
 
 def _say_labels(found: Any, shown: int = 20) -> None:

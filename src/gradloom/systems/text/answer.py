@@ -1,6 +1,6 @@
-"""Greedy decoding of a language model in floating point."""
+"""Greedy decoding of a language model, in floating point or in the machine's integers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from gradloom.models.files.keys import shown
 from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.models.texts.template import open_texts
 from gradloom.preset import Preset
+from gradloom.sim.run.builds.designs import Design
+from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.asked import Asked
 from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
@@ -23,11 +25,15 @@ from gradloom.workload import Progress
 from . import task as language
 from .base import check_base, model_of, opened
 from .coded_head import coded_head
+from .costs.fit import MIN_SEQ, machine_misfits, refuse
 from .data import read_data
 from .instant_text import InstantLlama
+from .operations.shapes import suited
 from .quantized import Quantized
 from .reference.llama import Llama, greedy
 from .requests import TextAnswers
+from .run.answers import AnswerMachine, Reply, prompt_of
+from .run.frozen import Frozen
 
 __all__ = ["infer", "judge", "learnt_of", "plain_lora"]
 
@@ -90,11 +96,13 @@ def judge(
     return {name: sum(each[name] for each in scores) / len(scores) for name in scores[0]}
 
 
-def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
+def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost | None = None) -> Inferred:
     """Continues a prompt with a model and an adapter, or asks a board.
 
-    Greedy decoding, in floating point, on the same NF4 weights as the preset's. Returns ``text``, ``tokens`` (their
-    numbers) and what was asked; of a board as :func:`~.card.prompts.ask_board` does.
+    Greedy decoding on the same NF4 weights as the preset's, in floating point, in the machine's integers, or in these
+    by simulated RTL or a machine behind ``host``. Returns ``text``, ``tokens`` (their numbers) and what was asked; in
+    integers ``clipped`` words, of a machine ``cycles`` and their ``forecast``; of a board with a card as
+    :func:`~.card.prompts.ask_board` does.
     """
     prompt, tokens = str(options.prompt), options.tokens
     if options.port is not None:
@@ -130,7 +138,37 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
         )
     if blocks is not None and len(blocks) != checkpoint.model.layers:
         raise ValueError(f"adapter={learnt}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
+    engine, figures = options.engine or "float", Inferred()
     tell(0, 0, "reading the weights")
+    if engine == "float":
+        following = _in_float(options, checkpoint, adapters, blocks, given, tokenizer.control)
+    else:
+        following = _in_integers(
+            asked, options, checkpoint, adapters, blocks, given, tokenizer.control, tell, host, figures
+        )
+    said: list[int] = []
+    for token in following:
+        said.append(token)
+        tell(len(said), tokens, "decoding")
+    answer: Inferred = {
+        "preset": asked.preset.name,
+        "engine": engine,
+        "model": checkpoint.model.name,
+        "prompt": prompt,
+        "text": tokenizer.decode(said),
+        "tokens": said,
+    }
+    return answer | figures
+
+
+def _in_float(
+    options: TextAnswers,
+    checkpoint: Quantized,
+    adapters: Mapping[str, LearntModule] | None,
+    blocks: Mapping[int, Adapter] | None,
+    given: Sequence[int],
+    ends: frozenset[int],
+) -> Iterator[int]:
     llama = (
         Llama(checkpoint.model, checkpoint.tensor)
         if blocks is None
@@ -138,15 +176,64 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
     )
     if options.head == "nf":
         llama.head = coded_head(llama).weight()
-    said: list[int] = []
-    for token in greedy(llama, given, tokens, adapters=adapters, ends=tokenizer.control):
-        said.append(token)
-        tell(len(said), tokens, "decoding")
-    return {
-        "preset": asked.preset.name,
-        "engine": "float",
-        "model": checkpoint.model.name,
-        "prompt": prompt,
-        "text": tokenizer.decode(said),
-        "tokens": said,
-    }
+    return greedy(llama, given, options.tokens, adapters=adapters, ends=ends)
+
+
+def _in_integers(
+    asked: Asked,
+    options: TextAnswers,
+    checkpoint: Quantized,
+    adapters: Mapping[str, LearntModule] | None,
+    blocks: Mapping[int, Adapter] | None,
+    given: Sequence[int],
+    ends: frozenset[int],
+    tell: Progress,
+    host: MachineHost | None,
+    figures: Inferred,
+) -> Iterator[int]:
+    """Tokens as they come; ``figures`` are whole behind the last one."""
+    model, design = checkpoint.model, Design(asked.preset, options.design)
+    config = suited(design.preset.config, model)
+    if config != design.preset.config and (host is not None or design.directory is not None):
+        raise ValueError(
+            f"model={model.name}: its activation is GELU, the design has gelu=0; generate it with --set gelu=1, and "
+            "name its folder by --design"
+        )
+    loras = _loras(adapters or {}, options)
+    ranks = [each.rank for each in [*loras.values(), *(blocks or {}).values()]]
+    kind = "qlora" if blocks is None else "instantft"
+    targets = sorted({name.rpartition(".")[2] for name in loras})
+    # A token has one row; a machine takes no text of fewer than these.
+    refuse(machine_misfits(config, model, seq=MIN_SEQ, rank=max(ranks, default=2), targets=targets, method=kind))
+    frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
+    prompt = prompt_of(frozen, given, loras, blocks or {}, config, coded=options.head == "nf")
+    tell(0, 0, "choosing exponents")
+    reply, machine = Reply(prompt), None
+    if options.engine == "rtl":
+        machine = AnswerMachine(
+            reply,
+            len(given) + options.tokens - 1,
+            config,
+            tell=lambda text: tell(0, 0, text),
+            host=host,
+            files=design.chosen() if host is None else (),
+        )
+    try:
+        yield from reply.tokens(given, options.tokens, machine, ends=ends)
+    finally:
+        if machine is not None:
+            machine.close()
+    figures["clipped"] = reply.saturated
+    if machine is not None:
+        figures |= {"cycles": machine.cycles, "forecast": machine.told or None}
+
+
+def _loras(learnt: Mapping[str, LearntModule], options: TextAnswers) -> dict[str, Adapter]:
+    """Adapters beside linears, which a token has: R of LoRA-XS becomes a part of B."""
+    found = {name: each.plain if isinstance(each, CoreAdapter) else each for name, each in learnt.items()}
+    if not all(isinstance(each, Adapter) for each in found.values()):
+        raise ValueError(
+            f"adapter={options.adapter}: norms or factors have learnt, which an answer in integers does not take; it "
+            "is given in floating point, without --engine and --host"
+        )
+    return {name: each for name, each in found.items() if isinstance(each, Adapter)}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gradloom.options import Bounds, Options, option
+from gradloom.options import Bounds, Options, check_request, option
 from gradloom.systems.choice import ChoiceOptions
 from gradloom.systems.ports import PortOptions
 
@@ -30,10 +30,20 @@ class TextAnswers(PortOptions):
     tokens: int = option("Tokens of the answer, at most.", 32, bounds=Bounds(1))
     chat: bool = option("The prompt is a question, which the model's chat template puts.", False)
     head: str = option(HEAD, HEADS[0], choices=HEADS)
+    engine: str | None = option(
+        "Engine of execution: float; reference, the integers of the hardware; or rtl, compared with the reference.",
+        choices=("rtl", "reference", "float"),
+        usual="float; of a board its integers",
+    )
+    design: Path | str | None = option(
+        "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
+    )
 
     def check(self) -> Self:
         """Checks bounds, and that a board's head is its own."""
         super().check()
+        if self.engine == "reference" and self.port is not None:
+            check_request("with --port, whose board answers", needless={"engine": self.engine})
         if self.port is not None and self.head != HEADS[0]:
             raise ValueError(f"head={self.head}: must be left out with --port, a board has the head of its card")
         return self

@@ -37,9 +37,9 @@ class Decode:
     position : int
         Tokens before this one. Of a step of fewer than 64 tokens, less than those.
     whole : bool
-        Products read all rows of the cache. Those behind the position count for nothing, so all positions of a step's
-        tokens have the same commands. The token's own rows are the tensors ``next.N.k`` and ``next.N.v``, whose place
-        must be its row of the cache.
+        Products read all rows of the cache. Those behind the position count for nothing, so all positions of a tile of
+        64 have the same commands. The token's own rows are in tensors of their own, :meth:`own`, whose place must be
+        its row of the cache.
     instant : InstantStep, optional
         Adapters from blocks to the head.
     coded : bool
@@ -54,8 +54,6 @@ class Decode:
 
     def __post_init__(self) -> None:
         most = self.step.tokens - 1 if self.step.tokens < EDGE else self.step.model.context - 1
-        if self.whole:
-            most = min(most, self.step.tokens - 1)
         if not 0 <= self.position <= most:
             raise ValueError(f"position={self.position}: must be 0 to {most}")
 

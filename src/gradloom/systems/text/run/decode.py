@@ -56,7 +56,9 @@ class Decoding:
     coded: bool = False
 
     def __post_init__(self) -> None:
-        self.decode = Decode(self.prompt.step, self.position, coded=self.coded)
+        self.decode = Decode(
+            self.prompt.step, self.position, instant=getattr(self.prompt, "instant", None), coded=self.coded
+        )
         self.prompt.frozen.load(self.decode.operations)
         self.fracs = self.decode.fracs({**self.prompt.frozen.frac, **self.frac})
 
@@ -74,12 +76,13 @@ class Decoding:
     def _x(self) -> np.ndarray:
         return self.prompt.frozen.embedding[[self.token]].astype(np.float64)
 
-    def _kept(self, before: Execution) -> dict[str, np.ndarray]:
+    def _kept(self, before: Execution | None) -> dict[str, np.ndarray]:
         """The cache as it was before; rows that nobody wrote are 0."""
         made: dict[str, np.ndarray] = {}
-        kind = next(iter(before.values.values())).dtype
+        values = {} if before is None else before.values
+        kind = next((each.dtype for each in values.values()), np.dtype(np.int64))
         for name, tensor in self.cache.items():
-            held = before.values.get(name)
+            held = values.get(name)
             made[name] = np.zeros((tensor.rows, tensor.features), kind) if held is None else held.copy()
         return made
 
@@ -100,11 +103,17 @@ class Decoding:
         frozen, operations = self.prompt.frozen, self.decode.operations
         return made | frozen.angles(operations, 1, self.position) | frozen.added(operations)
 
-    def integers(self, before: IntegerStep) -> IntegerStep:
-        """By the bit-exact reference, behind the prompt or the token before."""
-        values = self._kept(before) | {
-            self.decode.input.name: encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
+    @property
+    def words(self) -> np.ndarray:
+        """Words of the token's embedding."""
+        return encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
+
+    def integers(self, before: IntegerStep | None) -> IntegerStep:
+        """By the bit-exact reference, behind the prompt or the token before; None: behind nothing."""
+        starts = {
+            name: encoded(values, self.frac[name], tensor.form) for name, (tensor, values) in self.prompt.starts.items()
         }
+        values = starts | self._kept(before) | {self.decode.input.name: self.words}
         made = IntegerStep(values, self.tables(), self.prompt.frozen.matrix, frac=self.fracs)
         made.run(self.decode.operations)
         return made
@@ -122,8 +131,7 @@ class Decoding:
         program = lower(self.decode.operations, self.fracs, layout, machine.config)
         for name in layout.offsets.keys() & self.prompt.frozen.held.keys() - machine.held:
             machine.host.store(layout[name], self.prompt.frozen.stream(name))
-        words = encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
-        machine.host.store(layout.tensor(self.decode.input), tile_rows(words, EDGE))
+        machine.host.store(layout.tensor(self.decode.input), tile_rows(self.words, EDGE))
         for name, held in self._kept(before).items():
             machine.host.store(layout.tensor(self.cache[name]), tile_rows(held, EDGE))
         for name, data in as_bytes(self.tables()).items():
