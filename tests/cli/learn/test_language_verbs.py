@@ -260,7 +260,7 @@ def test_a_text_in_integers(run, here):
     tuned(run, "--engine", "float", "--steps", "20", "--lr", "0.01", "--method", "lora-xs")
     words = ("infer", "small", "--prompt", TEXT[:3], "--tokens", "4")
     for more in ((), ("--adapter", "out"), ("--head", "nf")):
-        exact, whole = (json.loads(run(*words, *more, "--json", "--engine", each)[1]) for each in ("float", "reference"))
+        exact, whole = (json.loads(run(*words, *more, "--json", "--engine", by)[1]) for by in ("float", "reference"))
         assert whole["tokens"] == exact["tokens"] and whole["engine"] == "reference" and whole["clipped"] == 0
     code, out, err = run(*words, "--engine", "reference")
     assert code == 0 and "4 tokens in the machine's integers, 0 words clipped" in err and "cycles" not in err
