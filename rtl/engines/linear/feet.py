@@ -70,7 +70,11 @@ class Foot(wiring.Component):
         done = delay(m, later, 1, reset_less=False)
         outs = []
         for bank in range(2):
-            m.submodules[f"bank_{bank}"] = bank_memory = memory.Memory(shape=signed(SUM), depth=depth, init=[])
+            # One of the two leaves block RAMs to others where there is ultra RAM.
+            attrs = {"ram_style": "ultra"} if self.config.ultra and bank == 0 else {}
+            m.submodules[f"bank_{bank}"] = bank_memory = memory.Memory(
+                shape=signed(SUM), depth=depth, init=[], attrs=attrs
+            )
             read, write = bank_memory.read_port(), bank_memory.write_port()
             kept = Signal(signed(SUM), reset_less=True)
             m.d.comb += [

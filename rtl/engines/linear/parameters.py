@@ -37,7 +37,7 @@ class LinearParameters(TileParameters):
     groups : int
         Second-level scales of a weight tensor: one for 256 blocks.
     ultra : int
-        1: operands are in ultra RAM, which has no smaller depth than 4,096.
+        1: operands, and half of the columns' sums, are in ultra RAM, which has no smaller depth than 4,096.
     """
 
     columns: int = parameter(8, 2, 16, known=True, mesh=True)

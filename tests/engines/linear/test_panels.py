@@ -6,7 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom import boards
+from gradloom.boards.netlist.area import area
+from gradloom.preset import find_preset
 from gradloom.program.assembler import Assembler
+from gradloom.rtl.emit.verilog import emit
+from gradloom.rtl.engines.linear.feet import Foot
 from gradloom.rtl.engines.linear.panels import crossings, starts_of
 from gradloom.rtl.machines.language import GRADIENT, LINEAR
 from gradloom.sim.run.counted import MismatchError
@@ -123,3 +128,11 @@ def test_the_forecast_of_steps_of_layers(machine, seed):
         plan.gradients(program)
     assert GRADIENT.store("hidden")
     agree(machine, program, (draw.choice((1, 40, 90)), 10))
+
+
+@pytest.mark.parametrize("ultra, block, large", [(0, 4, 0), (1, 2, 1)])
+def test_half_of_the_sums_leave_block_rams_to_others(tmp_path, ultra, block, large):
+    """Of a column of ``edge-qlora-kv260``: two banks of 1,024 sums."""
+    emit(Foot(replace(find_preset("edge-qlora-kv260").config, ultra=ultra)), tmp_path / "foot", name="foot")
+    total = area(tmp_path / "foot", boards.find("kv260"))["total"]
+    assert (total["bram36"], total["uram"]) == (block, large)
