@@ -10,6 +10,8 @@ from gradloom.program.placed import Written
 from gradloom.systems.text.coded_head import coded_head
 from gradloom.systems.text.operations import transformer
 from gradloom.systems.text.operations.decode import Decode
+from gradloom.systems.text.operations.products import Product
+from gradloom.systems.text.operations.tensors import Tensor, Words
 from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
@@ -179,6 +181,35 @@ def test_a_long_text_has_further_tensors():
         Decode(StepOperations(model, 64, {}, [0], False), 256)
     with pytest.raises(ValueError, match="position=9: must be 0 to 8"):
         Decode(StepOperations(MODEL, 9, {}, [0], False), 9)
+
+
+def test_keys_and_values_of_a_group_of_heads_are_read_once():
+    """Where each has one tile; a machine that takes fewer rows refuses."""
+    grouped, wide = (replace(MODEL, heads=4, kv_heads=2, context=128, head_dim=size) for size in (64, 128))
+    for model, position, count, rows in ((grouped, 63, 2, 2), (grouped, 64, 4, 1), (wide, 63, 4, 1)):
+        token = Decode(StepOperations(model, 64, {}, [0]), position)
+        found = [each for each in token.operations if isinstance(each, Product) and isinstance(each.weight, Words)]
+        assert [each.x.rows for each in found] == [rows] * 2 * count
+        assert {(each.x.name, each.y.name) for each in found} == {
+            ("next.0.q", "next.0.scores"),
+            ("next.0.p", "next.0.context"),
+        }
+    token = Decode(StepOperations(replace(grouped, kv_heads=1), 64, {}, [0]), 5)
+    with pytest.raises(ValueError, match="next.0.scores: has 4 rows, the machine's products take at most 2"):
+        lower(token.operations, exponents(token.operations), Layout(), replace(CONFIG, tokens=2))
+
+
+def test_stacked_tiles_are_rows_of_one():
+    values = np.arange(256).reshape(1, 256)
+    step = IntegerStep({"q": values.copy()}, {}, None)
+    tensor = Tensor("q", 1, 256)
+    part = tensor.stacked(1, 2)
+    np.testing.assert_array_equal(step[part], values[0, 64:192].reshape(2, 64))
+    step[part] = step[part] + 1000
+    np.testing.assert_array_equal(step.values["q"][0], values[0] + 1000 * (np.arange(256) // 64 % 3 > 0))
+    for wrong in (lambda: tensor.stacked(3, 2), lambda: Tensor("k", 2, 256).stacked(0, 1)):
+        with pytest.raises(ValueError, match="as rows"):
+            wrong()
 
 
 def test_a_head_of_more_scales_than_the_machine_holds_is_refused():

@@ -182,21 +182,24 @@ class Decode:
             *step.norms.normed(layer, "q_proj", t["raw_q"]),
             Rope(step.norms.plain(t["raw_q"]).all(), self.angles("q", layer), t["q"].all()),
         ]
-        for head in range(model.heads):
-            scores, p = (t[name].part(head * len(keys), len(keys)) for name in ("scores", "p"))
-            words = Words(tuple(tile for each in rows(keys, step.group(head)) for tile in each))
-            made.append(Product(step.of_head(t["q"], head), words, scores, lift=step.lift))
-            made.append(Softmax(scores, p, limit=self.position))
+        # Heads that share keys and values, which are read once for all of them, where each has one tile of all.
+        once = step.span == len(keys) == 1
+        shared = [heads for _, heads in step.groups()] if once else [[head] for head in range(model.heads)]
+
+        def of(name: str, heads: list[int], tiles: int) -> TensorSlice:
+            return t[name].stacked(heads[0], len(heads)) if once else t[name].part(heads[0] * tiles, tiles)
+
+        for heads in shared:
+            words = Words(tuple(tile for each in rows(keys, step.group(heads[0])) for tile in each))
+            made.append(Product(of("q", heads, step.span), words, of("scores", heads, len(keys)), lift=step.lift))
+            for head in heads:
+                scores, p = (t[name].part(head * len(keys), len(keys)) for name in ("scores", "p"))
+                made.append(Softmax(scores, p, limit=self.position))
         made += through("v_proj", attended, self.own(values[-1]).some(row, 1, 0, values[-1].tiles))
-        for head in range(model.heads):
-            made.append(
-                Product(
-                    t["p"].part(head * len(keys), len(keys)),
-                    Words(tuple(tile for each in zip(*rows(values, step.group(head))) for tile in each)),
-                    step.of_head(t["context"], head),
-                    backward=True,
-                )
-            )
+        for heads in shared:
+            words = Words(tuple(tile for each in zip(*rows(values, step.group(heads[0]))) for tile in each))
+            p, context = of("p", heads, len(keys)), of("context", heads, step.span)
+            made.append(Product(p, words, context, backward=True))
         return made + [
             *through("o_proj", t["context"], t["o"].all()),
             *step.norms.placed(layer, "norm3", t["o"]),

@@ -21,6 +21,7 @@ __all__ = [
     "Gain",
     "HeadCodes",
     "MatrixRows",
+    "Stacked",
     "TensorSlice",
     "Tensor",
     "Words",
@@ -64,6 +65,10 @@ class Tensor(operations.Tensor):
     def some(self, row: int, height: int, first: int = 0, count: int = 1) -> "TensorSlice":
         """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
         return TensorSlice(self, first, count, row, height)
+
+    def stacked(self, first: int, count: int) -> "Stacked":
+        """``count`` tiles of the one row, from ``first`` on, as so many rows of a tile."""
+        return Stacked(self, first, 1, 0, count)
 
 
 class Factors(Tensor):
@@ -129,6 +134,28 @@ class TensorSlice:
     def whole(self) -> bool:
         """Whether it lies in memory without a gap."""
         return self.count == 1 or self.rows == self.tensor.rows
+
+    @property
+    def where(self) -> tuple[slice, slice]:
+        """Rows and features of the tensor."""
+        return slice(self.row, self.row + self.rows), slice(self.first * EDGE, (self.first + self.count) * EDGE)
+
+
+@dataclass(frozen=True)
+class Stacked(TensorSlice):
+    """Tiles of a tensor of one row as rows of a tile, which is the same in memory: ``height`` from ``first`` on."""
+
+    def __post_init__(self) -> None:
+        if self.tensor.rows != 1 or not 0 <= self.first < self.first + self.rows <= self.tensor.tiles:
+            raise ValueError(
+                f"{self.tensor.name}: tiles {self.first} to {self.first + self.rows - 1} of {self.tensor.tiles} as "
+                f"rows, of {self.tensor.rows} rows"
+            )
+
+    @property
+    def where(self) -> tuple[slice, slice]:
+        """The row, and its features."""
+        return slice(0, 1), slice(self.first * EDGE, (self.first + self.rows) * EDGE)
 
 
 @dataclass(frozen=True)

@@ -371,7 +371,7 @@ class StepOperations:
             made.append(SoftmaxBackward(p.part(head), dp.part(head), ds.part(head)))
 
         def turned(source: Tensor, result: Tensor) -> None:
-            for _, heads in self._groups():
+            for _, heads in self.groups():
                 made.append(
                     Product(
                         identity.all(),
@@ -381,7 +381,7 @@ class StepOperations:
                 )
 
         def gathered(rows: Tensor, against: Tensor, result: Tensor, lift: int) -> None:
-            for group, heads in self._groups():
+            for group, heads in self.groups():
                 made.append(
                     Product(
                         rows.part(heads[0], len(heads)),
@@ -477,7 +477,8 @@ class StepOperations:
     def group(self, head: int) -> int:
         return head * self.model.kv_heads // self.model.heads
 
-    def _groups(self) -> list[tuple[int, list[int]]]:
+    def groups(self) -> list[tuple[int, list[int]]]:
+        """Heads of keys and values, each with the heads of queries that read them, which are neighbours."""
         return [
             (group, [head for head in range(self.model.heads) if self.group(head) == group])
             for group in range(self.model.kv_heads)

@@ -40,6 +40,8 @@ class ProductOrder:
     def main(self, order: int, operation: Product) -> Main:
         """The product of an operation, which is number ``order`` of the list."""
         layout, x, y, adapter = self.layout, operation.x, operation.y, operation.adapter
+        if x.rows > self.config.tokens:
+            raise ValueError(f"{y.name}: has {x.rows} rows, the machine's products take at most {self.config.tokens}")
         rank, kept, slot = 0, None, self.kept % 2
         lanes: tuple[Transfer, ...] = ()
         if adapter is not None:

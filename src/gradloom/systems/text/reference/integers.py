@@ -60,13 +60,14 @@ class Execution(Reading):
         return self.loss / max(self.foretold, 1)
 
     def __getitem__(self, part: TensorSlice) -> Array:
-        return self.values[part.name][_where(part)]
+        return self.values[part.name][part.where].reshape(part.rows, part.count * EDGE)
 
     def __setitem__(self, part: TensorSlice, words: Array) -> None:
         tensor = part.tensor
         if tensor.name not in self.values or self.values[tensor.name].shape != (tensor.rows, tensor.features):
             self.values[tensor.name] = np.zeros((tensor.rows, tensor.features), words.dtype)
-        self.values[tensor.name][_where(part)] = words
+        held = self.values[tensor.name]
+        held[part.where] = words.reshape(held[part.where].shape)
 
     def _panel(self, operation: Product) -> Array:
         """The matrix of a product as ``[outputs, inputs]`` of the result."""
@@ -168,7 +169,7 @@ class FloatStep(Execution):
         self[operation.y] = self[operation.a] + self[operation.b]
 
     def _biased(self, operation: Biased) -> None:
-        self[operation.y] = self[operation.x] + self.tables[operation.bias][_where(operation.b)[1]]
+        self[operation.y] = self[operation.x] + self.tables[operation.bias][operation.b.where[1]]
 
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]
@@ -203,10 +204,6 @@ class FloatStep(Execution):
         p[at] -= 1
         p[targets < 0] = 0
         self[operation.d] = p
-
-
-def _where(part: TensorSlice) -> tuple[slice, slice]:
-    return slice(part.row, part.row + part.rows), slice(part.first * EDGE, (part.first + part.count) * EDGE)
 
 
 def _power(s: Array) -> tuple[Array, Array]:
@@ -349,7 +346,7 @@ class IntegerStep(Execution):
         )
 
     def _biased(self, operation: Biased) -> None:
-        bias = self.tables[operation.b.name][_where(operation.b)]
+        bias = self.tables[operation.b.name][operation.b.where]
         self._kept(operation.y, vector.add(self[operation.x], bias, wide=False, **operation.shifts(self.frac)))
 
     def _rope(self, operation: Rope) -> None:
