@@ -98,7 +98,5 @@ class Small:
 
 
 def test_too_little_memory_is_refused(reply):
-    with pytest.raises(
-        ValueError, match=r"tokens=4: the model .* need [\d,]+ .* has reserved 65,536: make"
-    ):
+    with pytest.raises(ValueError, match=r"tokens=4: the model .* need [\d,]+ .* has reserved 65,536: make"):
         machine_of(reply(), 4, Small())
