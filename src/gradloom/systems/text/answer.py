@@ -32,7 +32,7 @@ from .operations.shapes import suited
 from .quantized import Quantized
 from .reference.llama import Llama, greedy
 from .requests import TextAnswers
-from .run.answers import AnswerMachine, Reply, prompt_of
+from .run.answers import AnswerMachine, TokenReply, prompt_of
 from .run.frozen import Frozen
 
 __all__ = ["infer", "judge", "learnt_of", "plain_lora"]
@@ -208,7 +208,7 @@ def _in_integers(
     frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
     prompt = prompt_of(frozen, given, loras, blocks or {}, config, coded=options.head == "nf")
     tell(0, 0, "choosing exponents")
-    reply, machine = Reply(prompt), None
+    reply, machine = TokenReply(prompt), None
     if options.engine == "rtl":
         machine = AnswerMachine(
             reply,

@@ -10,7 +10,7 @@ from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.reference.llama import greedy
-from gradloom.systems.text.run.answers import AnswerMachine, Reply, prompt_of
+from gradloom.systems.text.run.answers import AnswerMachine, TokenReply, prompt_of
 
 from ..conftest import CONFIG, FAMILIES, LONG_HEADS, MODEL, exact_llama
 
@@ -21,7 +21,7 @@ WIDE = replace(MODEL, context=2 * EDGE)
 @pytest.fixture
 def reply(frozen, adapters):
     def make(given=GIVEN, **options):
-        return Reply(prompt_of(frozen, given, adapters, {}, CONFIG, **{"coded": False, **options}))
+        return TokenReply(prompt_of(frozen, given, adapters, {}, CONFIG, **{"coded": False, **options}))
 
     return make
 
@@ -60,13 +60,13 @@ def test_tokens_of_rtl_by_instantft(frozen):
         layer: Adapter(rng.normal(0, 0.1, (4, MODEL.hidden)), rng.normal(0, 0.1, (MODEL.hidden, 4)), 2.0)
         for layer in range(MODEL.layers)
     }
-    made = Reply(prompt_of(frozen, GIVEN, {}, blocks, CONFIG, coded=False))
+    made = TokenReply(prompt_of(frozen, GIVEN, {}, blocks, CONFIG, coded=False))
     machine = machine_of(made, 2)
     try:
         assert list(made.tokens(GIVEN[:1], 2, machine)) == list(made.tokens(GIVEN[:1], 2))
     finally:
         machine.close()
-    plain = Reply(prompt_of(frozen, GIVEN, {}, {}, CONFIG, coded=False))
+    plain = TokenReply(prompt_of(frozen, GIVEN, {}, {}, CONFIG, coded=False))
     assert list(made.tokens(GIVEN, 5)) != list(plain.tokens(GIVEN, 5))
 
 

@@ -37,14 +37,14 @@ from .linear import linear_machine
 from .step import place_frozen
 from .training import Training, as_bytes, largest
 
-__all__ = ["AnswerMachine", "Prompt", "Reply", "prompt_of"]
+__all__ = ["AnswerMachine", "PromptForward", "TokenReply", "prompt_of"]
 
 #: Bits to spare in tensors, whose exponents follow from the prompt and hold for the answer.
 _HEADROOM = 4
 
 
 @dataclass(kw_only=True)
-class Prompt(Training):
+class PromptForward(Training):
     """A text forward, up to its logits.
 
     Parameters
@@ -96,14 +96,14 @@ def prompt_of(
     config: LanguageConfig,
     *,
     coded: bool,
-) -> Prompt:
+) -> PromptForward:
     """The text that an answer's exponents follow from: 64 tokens, of which the prompt's are repeated.
 
     The last one is the token with the largest embedding, so that every other one has room.
     """
     widest = int(np.abs(frozen.embedding).max(axis=1).argmax())
     text = [*islice(cycle(tokens), min(EDGE, frozen.model.context) - 1), widest]
-    return Prompt(
+    return PromptForward(
         frozen=frozen,
         tokens=text,
         adapters=adapters,
@@ -115,13 +115,13 @@ def prompt_of(
 
 
 @dataclass
-class Reply:
+class TokenReply:
     """What a model says behind a prompt, each token the likeliest; of equals the lowest.
 
     ``saturated`` counts words that the formats clipped.
     """
 
-    prompt: Prompt
+    prompt: PromptForward
     saturated: int = 0
 
     def __post_init__(self) -> None:
@@ -179,7 +179,7 @@ class AnswerMachine:
 
     Parameters
     ----------
-    reply : Reply
+    reply : TokenReply
     positions : int
         Tokens of prompt and answer.
     config : LanguageConfig
@@ -195,7 +195,7 @@ class AnswerMachine:
 
     def __init__(
         self,
-        reply: Reply,
+        reply: TokenReply,
         positions: int,
         config: LanguageConfig,
         *,
@@ -239,7 +239,7 @@ class AnswerMachine:
         for name, content in contents.items():
             self.machine.write(layout[name], content)
 
-    def _lowered(self, decode: Decode, reply: Reply) -> _TokenProgram:
+    def _lowered(self, decode: Decode, reply: TokenReply) -> _TokenProgram:
         layout, variables = self.layout.copy(), {"position": decode.position, "row": 0}
         for layer in decode.step.layers:
             for which in "kv":
