@@ -258,17 +258,18 @@ class _Reader:
     def _front(source: Expression) -> tuple[tuple[HostStep, ...], tuple[FloatConv | Pooling, ...]]:
         layers: list[FloatConv | Pooling] = []
         while not isinstance(source, (Variable, Mapped)):
-            relu = False
+            relu: Rectified | None = None
             while isinstance(source, (Rectified, Pooled)):
                 # The greatest of rectified values is the rectified greatest.
-                relu = relu or isinstance(source, Rectified)
                 if isinstance(source, Pooled):
                     layers.append(pool_of(source))
+                else:
+                    relu = source
                 source = source.source
-            if isinstance(source, (Variable, Mapped)) and not relu:
+            if isinstance(source, (Variable, Mapped)) and relu is None:
                 break
             if not isinstance(source, Convolved):
-                name = getattr(source, "name", "")
+                name = getattr(source if relu is None else relu, "name", "")
                 raise ValueError(
                     (f"node {name!r}: " if name else "")
                     + "only convolutions, dense layers and pools over time and ReLU may be before the recurrent node"
@@ -279,7 +280,7 @@ class _Reader:
                     bias=source.bias,
                     stride=source.strides[0],
                     pads=source.pads[0],
-                    relu=relu,
+                    relu=relu is not None,
                     name=source.name,
                 )
             )

@@ -13,7 +13,7 @@ from gradloom.models.recurrent.stored import load_network, save_network, summary
 from gradloom.sim.reference import cell
 from gradloom.systems.sequences.answer import real_states
 
-from .models import CONV, changed, saved, some_windows, unfused
+from ..models import CONV, changed, saved, some_windows, unfused
 
 
 def held(model, name, value):

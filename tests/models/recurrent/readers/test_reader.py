@@ -11,7 +11,7 @@ from gradloom.models.recurrent.export import export_recurrent
 from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.sim.reference import cell
 
-from .models import AUTHORS, BREVITAS, CONV, arrays, body_of, changed, saved, shuffled, some_windows, unfused
+from ..models import AUTHORS, BREVITAS, CONV, arrays, body_of, changed, saved, shuffled, some_windows, unfused
 
 
 def codes(real, scale):
