@@ -110,17 +110,18 @@ class Constants:
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
-    def weights(self, name: str) -> np.ndarray:
-        """A constant as float64; refused unless it is floating point and finite."""
-        if name not in self.values:
-            raise RefusedNode(f"its weights {name!r} are computed by the network: they must be constants")
+    def weights(self, name: str, what: str = "weights") -> np.ndarray:
+        """A constant as float64; refused unless it is floating point and finite.
+
+        ``what`` it is, for the message.
+        """
         array = self.values[name]
         if array.dtype.kind != "f":
-            raise RefusedNode(f"its weights {name!r} are {array.dtype}: expected floating point")
+            raise RefusedNode(f"its {what} {name!r}: {array.dtype}, expected floating point")
         array = array.astype(np.float64)
         if not np.isfinite(array).all():
             at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise RefusedNode(f"its weights {name}{list(at)} are {array[at]}: weights must be finite")
+            raise RefusedNode(f"its {what} {name}{list(at) or ''} are {array[at]}: {what} must be finite")
         return array
 
     def fold(self, node: Any, known: Mapping[str, np.ndarray]) -> None:

@@ -148,7 +148,7 @@ class Node:
     def weights(self, at: int, what: str = "weights") -> np.ndarray:
         """An input that must be a constant of finite floats, as float64."""
         self.constant(at, what)
-        return self._graph.constants.weights(self.source(at))
+        return self._graph.constants.weights(self.source(at), what)
 
     def integers(self, at: int, attribute: str, what: str, default: Sequence[int] | None = None) -> list[int] | None:
         """Integers of an input, or of an older opset's attribute."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.rtl.formats.requantizer import Requantizer, rounding_thresholds, step_thresholds
 
-__all__ = ["ACTIVATIONS", "Coding", "bounds_of", "looked_up", "lookup", "narrowed", "reals", "told_of"]
+__all__ = ["ACTIVATIONS", "Coding", "bounds_of", "check_one_row", "looked_up", "lookup", "narrowed", "reals", "told_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +93,22 @@ def lookup(
 
     ``before``: a quantiser in front of it.
     """
+    check_one_row(coding, f"behind a {function}")
     lo, hi, scale = coding_in
     codes = np.arange(lo, hi + 1)
     if before is not None:
         codes, scale = before(codes), before_scale
     real = (codes.astype(np.float32) * np.float32(scale)).astype(np.float64)
     return coding.codes(ACTIVATIONS[function](real))
+
+
+def check_one_row(coding: Coding, where: str) -> None:
+    """Refuses thresholds of each channel where one table is made for all."""
+    if coding.levels is not None and len(coding.levels) > 1:
+        raise ValueError(
+            f"node {coding.name!r}: it has {len(coding.levels)} rows of thresholds {where}, of which one table is made "
+            "for all channels: give it one row"
+        )
 
 
 def narrowed(coding: Coding, table: np.ndarray) -> Coding:

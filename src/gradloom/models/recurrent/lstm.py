@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.rtl.formats.requantizer import Requantizer
 
-from .coding import Coding, bounds_of, looked_up, lookup, narrowed, reals, told_of
+from .coding import Coding, bounds_of, check_one_row, looked_up, lookup, narrowed, reals, told_of
 
 __all__ = [
     "GATES",
@@ -136,9 +136,14 @@ def common_units(
 
     ``source``, ``hidden``: codings of its input and hidden state, for a message.
     """
-    ratios = {x / h for x, h in zip(x_units, h_units)}
-    ratio = ratios.pop()
-    if ratios or max(ratio.numerator, ratio.denominator) > MOST_FACTOR:
+    ratio, *others = sorted({x / h for x, h in zip(x_units, h_units)})
+    if others:
+        raise ValueError(
+            f"node {gate.name!r}: the unit of products with the input is from {float(ratio):.9g} to "
+            f"{float(others[-1]):.9g} times that of products with the hidden state: must be the same for all outputs: "
+            "let the scales of both weights have one ratio"
+        )
+    if max(ratio.numerator, ratio.denominator) > MOST_FACTOR:
         raise ValueError(
             f"node {gate.name!r}: products with the input{quantised(source)} have the unit {float(x_units[0]):.9g} "
             f"and products with the hidden state{quantised(hidden)} {float(h_units[0]):.9g}, whose ratio "
@@ -249,6 +254,8 @@ class IntegerCell:
             )
         )
         before = cell.squashed_in
+        if before is not None:
+            check_one_row(before, "in front of a tanh")
         clip = before.requantizer([self.state_scale], [Fraction(0)]) if before is not None else None
         self.squashed_in = clip
         self.tables["squash"] = lookup(

@@ -14,7 +14,7 @@ from gradloom.models.recurrent.readers.native import load_native
 
 from ..models import saved
 
-__all__ = ["CHANNELS", "UNITS", "Case", "cases", "made", "numbers", "refusal"]
+__all__ = ["AROUND", "CHANNELS", "UNITS", "Case", "cases", "made", "numbers", "refusal"]
 
 #: Elements of a hidden state, and channels of the input.
 UNITS, CHANNELS = 3, 4
@@ -47,6 +47,7 @@ WEIGHTS = {
     "A4": numbers(CHANNELS, seed=30),
     "M4": numbers(CHANNELS, seed=31),
     "V4": numbers(CHANNELS, seed=32) ** 2,
+    "L2": np.arange(1, 3, dtype=np.float32),
     "L3": np.arange(1, 4, dtype=np.float32),
     "O1": np.ones(1, np.float32),
     "O3": np.ones(3, np.float32),
@@ -63,14 +64,19 @@ WEIGHTS = {
     "N": np.float32(-0.5),
 }
 _LSTM, _END = "y, h, s = LSTM<hidden_size=3>({}, W, U, B)", "o = Squeeze<axes=[0]>(h); q = MatMul(o, D)"
-#: What stands around the nodes of a case, by a letter: those behind an LSTM of one direction or of two, whose states are
+_MERGED = f"c = Reshape(v, i_0_0_m1); {_LSTM.format('c')}; {_END}"
+#: What stands around nodes, by a letter: those behind an LSTM of one direction or of two, whose states are
 #: ``y``, ``h`` and ``s``; those that make ``b`` of ``a``, both [n, channels, steps]; those that make ``c`` [steps, n,
-#: channels] of ``x``, with an answer behind or without; and a graph of its own.
+#: channels] of ``x``; those that make ``b`` [n, 2, steps, 2] of ``u`` [n, 1, steps, features], whose channels come
+#: before the features in what the LSTM sees, or behind them, or whose steps come behind the features; and nodes alone.
 AROUND = {
     "1": f"t = Transpose<perm=[1,0,2]>(x); {_LSTM.format('t')}; @",
     "2": 't = Transpose<perm=[1,0,2]>(x); y, h, s = LSTM<hidden_size=3, direction="bidirectional">(t, W2, U2, B2); @',
     "n": f"a = Transpose<perm=[0,2,1]>(x); @; c = Transpose<perm=[2,0,1]>(b); {_LSTM.format('c')}; {_END}",
     "c": f"@; {_LSTM.format('c')}; {_END}",
+    "p": f"u = Unsqueeze<axes=[1]>(x); @; v = Transpose<perm=[2,0,1,3]>(b); {_MERGED}",
+    "f": f"u = Unsqueeze<axes=[1]>(x); @; v = Transpose<perm=[2,0,3,1]>(b); {_MERGED}",
+    "t": f"a = Transpose<perm=[0,2,1]>(x); u = Unsqueeze<axes=[1]>(a); @; v = Transpose<perm=[3,0,1,2]>(b); {_MERGED}",
     "-": "@",
 }
 
@@ -91,10 +97,13 @@ def made(text, inputs="float[n,5,4] x", outputs=None, opset=12, **held):
     names = (outputs or nodes[-1].split("=", 1)[0]).replace(" ", "").split(",")
     body = "\n".join(nodes)
     graph = onnx.parser.parse_graph(f"g ({inputs}) => ({', '.join(f'float {name}' for name in names)}) {{ {body} }}")
-    taken = {name for node in graph.node for name in node.input}
+    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
+    taken = {name for each in (graph, *inner) for node in each.node for name in node.input}
     own = {name: _constant(name) for name in taken if re.fullmatch(r"[isf](_m?\d+)+", name)}
     known = WEIGHTS | own | held
-    graph.initializer.extend(numpy_helper.from_array(np.asarray(known[name]), name) for name in sorted(taken & {*known}))
+    graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(known[name]), name) for name in sorted(taken & {*known})
+    )
     opsets = [onnx.helper.make_opsetid("", opset), *(onnx.helper.make_opsetid(each, 1) for each in _DOMAINS)]
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
@@ -121,7 +130,7 @@ def cases(*names):
 
     A line in front of it that begins with ``@`` has fields of :func:`made`.
     """
-    found, more = [], {}
+    found, head, more = [], (), {}
     for line in (line for name in names for line in Path(__file__).with_name(name).read_text().splitlines()):
         if line.startswith("@"):
             more = dict(each.split(": ") for each in line[2:].split(" | "))

@@ -393,5 +393,5 @@ def scaled(value: Expression, factor: np.ndarray, name: str) -> Expression:
         return replace(value, scale=_single(value.scale * each), bias=_single(value.bias * each))
     if isinstance(value, CodedForm) and factor.size == 1 and factor.item() > 0:
         coding: Any = value.coding
-        return CodedForm(value.source, replace(coding, scale=float(_single(coding.scale * factor))))
+        return CodedForm(value.source, replace(coding, scale=float(np.float32(coding.scale * factor.item()))))
     raise RefusedNode("it multiplies by a constant what is neither a product with weights nor a quantiser's result")

@@ -96,7 +96,8 @@ def core(value: Expression) -> Expression:
 def needed(value: Expression, what: str) -> CodedForm:
     """A value, which must have a quantiser."""
     if not isinstance(value, CodedForm):
-        name = f"node {value.name!r}: " if hasattr(value, "name") else ""
+        kind = "input" if isinstance(value, Variable) else "node"
+        name = f"{kind} {value.name!r}: " if hasattr(value, "name") else ""
         raise RefusedNode(f"{name}a quantiser is missing: that of {what}")
     return value
 

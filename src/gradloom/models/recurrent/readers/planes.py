@@ -10,18 +10,7 @@ import numpy as np
 
 from ...files.onnx_file import RefusedNode
 from ...network import windows
-from .expressions import (
-    AffineForm,
-    Clipped,
-    CodedForm,
-    Convolved,
-    Expression,
-    MergedForm,
-    Pooled,
-    Rectified,
-    Variable,
-    channels,
-)
+from .expressions import AffineForm, Clipped, CodedForm, Convolved, Expression, MergedForm, Pooled, Rectified, channels
 
 __all__ = ["over_steps"]
 
@@ -45,7 +34,7 @@ def over_steps(value: Expression, time: str) -> Expression:
             order = order.reshape(second, first).T.reshape(-1)
         if time in value.labels:
             raise RefusedNode(f"node {value.name!r}: it joins the steps with another axis")
-        return _permuted(over_steps(value.source, time), order, value.name)
+        return _permuted(over_steps(value.source, time), order)
     if isinstance(value, CodedForm):
         inner, levels = over_steps(value.source, time), value.coding.levels
         if levels is not None and len(levels) > 1 and isinstance(value.source, Convolved):
@@ -152,7 +141,7 @@ def _spatial(value: Expression) -> tuple[str, ...]:
     return value.axes if isinstance(value, (Convolved, Pooled)) else ()
 
 
-def _permuted(value: Expression, order: np.ndarray, name: str) -> Expression:
+def _permuted(value: Expression, order: np.ndarray) -> Expression:
     """Channels in another order."""
     if (order == np.arange(len(order))).all():
         return value
@@ -160,13 +149,10 @@ def _permuted(value: Expression, order: np.ndarray, name: str) -> Expression:
         levels = value.coding.levels
         if levels is not None and len(levels) > 1:
             levels = levels[order]
-        return CodedForm(_permuted(value.source, order, name), replace(value.coding, levels=levels))
+        return CodedForm(_permuted(value.source, order), replace(value.coding, levels=levels))
     if isinstance(value, (Rectified, Clipped)):
-        return replace(value, source=_permuted(value.source, order, name))
+        return replace(value, source=_permuted(value.source, order))
     if isinstance(value, Convolved):
         return replace(value, codes=value.codes[order], scale=value.scale[order], bias=value.bias[order])
-    if isinstance(value, Pooled):
-        assert value.groups is not None
-        return replace(value, groups=value.groups[order])
-    assert isinstance(value, Variable)
-    raise RefusedNode(f"node {name!r}: the features of the input come before its channels: put the channels first")
+    assert isinstance(value, Pooled) and value.groups is not None
+    return replace(value, groups=value.groups[order])
