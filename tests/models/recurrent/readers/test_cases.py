@@ -15,7 +15,7 @@ from .graphs import cases, numbers, refusal
 
 
 def fed(model):
-    """Inputs of a model: numbers, tokens, and 0 for the states that it begins with; open sizes are 2, or 6 behind the first."""
+    """Inputs of a model: numbers, tokens, and states of 0; open sizes are 2, and 6 behind the first axis."""
     feeds = {}
     for at, each in enumerate(model.graph.input):
         kind = each.type.tensor_type

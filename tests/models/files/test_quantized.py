@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from gradloom.models.files.quantized import quantize_file
 
-NPZ = np.load(Path(__file__).parents[1] / "golden" / "nf4.npz")
+NPZ = np.load(Path(__file__).parents[2] / "golden" / "nf4.npz")
 BLOCK_64 = sorted(key[:-2] for key in NPZ.files if key.endswith("b64.w"))
 
 
