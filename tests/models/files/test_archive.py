@@ -84,7 +84,5 @@ def test_what_is_no_archive_is_one_line(tmp_path, content, says):
 def test_an_archive_that_is_broken_within_is_called_truncated(path):
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 3] + b"\0" * 40 + content[len(content) // 3 + 40 :])
-    with pytest.raises(
-        ValueError, match="a.npz: . cannot be read; is the file truncated, or holds it Python"
-    ):
+    with pytest.raises(ValueError, match="a.npz: . cannot be read; is the file truncated, or holds it Python"):
         read_npz(path)
