@@ -46,6 +46,7 @@ CONSTANTS = {
     **{f"W{g}": np.rint(numbers(4, 3, seed=at, scale=40)) / 64 for at, g in enumerate("ifgo")},
     **{f"U{g}": np.rint(numbers(3, 3, seed=4 + at, scale=40)) / 64 for at, g in enumerate("ifgo")},
     **{f"B{g}": np.rint(numbers(3, seed=8 + at, scale=40)) / 64 for at, g in enumerate("ifgo")},
+    **{f"V{g}": np.rint(numbers(3, 3, seed=12 + at, scale=40)) / 64 for at, g in enumerate("ifgo")},
     "SW": np.float32(1 / 64),
     "SA": np.float32(1 / 8),
     "SG": np.float32(1 / 32),
@@ -57,11 +58,12 @@ CONSTANTS = {
 }
 
 
-def step_of(edits="", around="alone", **held):
+def step_of(edits="", around="alone", second="", opset=19, **held):
     """A model of the step after edits of its text: ``old => new``, and more of them behind ``;;``.
 
     ``around``: the inputs are x, h and c, and the outputs the new h and c; or ``scan``, with ``y`` the hidden states of
-    all steps. Q(value, scale) is a quantiser of 6 bits, of a constant one of 8.
+    all steps. ``second``: inputs of another Scan, which sees 3 channels if it is behind the first, and attributes
+    behind a slash. Q(value, scale) is a quantiser of 6 bits, of a constant one of 8.
     """
     alone = around == "alone"
     body = "xq = Q(x, SX)\n" if alone else ""
@@ -75,14 +77,21 @@ def step_of(edits="", around="alone", **held):
             "xq = Q(X, SX)\nh1, c1, y = Scan <num_scan_inputs=1, body = body (float[n,3] h, float[n,3] c, float[n,4] x)"
             " => (float[n,3] m2, float[n,3] s2, float[n,3] m2) {\n" + body + "\n}> (h0, c0, xq)"
         )
-        inputs, outputs = "float[t,n,4] X, float[n,3] h0, float[n,3] c0", "h1, c1, y"
+        if second:
+            sees, _, more = second.partition(" / ")
+            other = text[text.index("Scan <") :].replace("(h0, c0, xq)", f"({sees})")
+            other = other.replace("num_scan_inputs=1", f"num_scan_inputs=1{more}")
+            if "x" not in sees:
+                other = other.replace("float[n,4] x", "float[n,3] x").replace("Q(W", "Q(V")
+            text += f"\nh2, c2, z = {other}"
+        inputs, outputs = "float[t,n,4] X, float[n,3] h0, float[n,3] c0", "h1, c1, " + ("z" if second else "y")
     whole = f"{inputs} / {outputs} / {text}"
     for edit in filter(None, edits.split(" ;; ")):
         old, new = edit.split(" => ")
         assert old in whole, old
         whole = whole.replace(old, new.replace("; ", "\n"), 1)
     inputs, outputs, text = whole.split(" / ")
-    return made(expanded(text), inputs, outputs, opset=19, **(CONSTANTS | held))
+    return made(expanded(text), inputs, outputs, opset=opset, **(CONSTANTS | held))
 
 
 def expanded(text):

@@ -246,6 +246,107 @@ CASES = [
             "inputs and outputs"
         ),
     ),
+    (
+        "f5 = Q(f4, SA) => fj = Concat<axis=0>(f4, i4); f5 = Q(fj, SA)",
+        dict(),
+        "! node 'fj' (Concat): only gates can be joined",
+    ),
+    (
+        "t2 = Q(t1, SG) => t2 = qonnx.custom_op.general.MultiThreshold<out_scale=0.25, out_bias=-0.5>(t1, E)",
+        dict(E=np.float32([[0.25, 0.5, 0.75], [0.1, 0.5, 0.75], [0.25, 0.5, 0.5]])),
+        (
+            "! node 't2': it has 3 rows of thresholds behind a tanh, of which one table is made for all channels: "
+            "give it one row"
+        ),
+    ),
+    (
+        (
+            "t1 = Tanh(s2) => s3 = qonnx.custom_op.general.MultiThreshold<out_scale=0.25, out_bias=-0.5>(s2, E); t1 "
+            "= Tanh(s3)"
+        ),
+        dict(E=np.float32([[0.25, 0.5, 0.75], [0.1, 0.5, 0.75], [0.25, 0.5, 0.5]])),
+        (
+            "! node 's3': it has 3 rows of thresholds in front of a tanh, of which one table is made for all "
+            "channels: give it one row"
+        ),
+    ),
+    (
+        (
+            "t1 = Tanh(s2) => s3 = qonnx.custom_op.general.MultiThreshold<out_scale=0.25, out_bias=-0.5>(s2, E); t1 "
+            "= Tanh(s3)"
+        ),
+        dict(E=np.float32([[0.25, 0.5, 0.75]])),
+        "= last",
+    ),
+    (
+        "f5 = Q(f4, SA) => f5 = qonnx.custom_op.general.MultiThreshold<out_scale=0.25, out_bias=-0.5>(f4, E)",
+        dict(E=np.float32([[0.25, 0.5, 0.75], [0.1, 0.5, 0.75], [0.25, 0.5, 0.5]])),
+        "= last",
+    ),
+    (
+        "k2 = Q(k1, SG) => k2 = qonnx.custom_op.general.MultiThreshold<out_scale=0.25, out_bias=-0.5>(k1, E)",
+        dict(E=np.float32([[0.25, 0.5, 0.75], [0.1, 0.5, 0.75], [0.25, 0.5, 0.5]])),
+        "= last",
+    ),
+    (
+        "fw = Q(Wf, SW) => fw = Q(Wf, E) ;; fu = Q(Uf, SW) => fu = Q(Uf, E)",
+        dict(E=np.float32([[1 / 64, 1 / 32, 1 / 128]])),
+        "= last",
+    ),
+    (
+        (
+            "fw = Q(Wf, SW) => fw = DequantizeLinear<axis=1>(I, E, J) ;; fu = Q(Uf, SW) => fu = "
+            "DequantizeLinear<axis=-1>(K, E, J)"
+        ),
+        dict(
+            I=np.int8(np.arange(12).reshape(4, 3) * 20 - 118),
+            J=np.zeros(3, np.int8),
+            E=np.float32([1 / 64, 1 / 32, 1 / 16]),
+            K=np.int8(np.arange(9).reshape(3, 3) * 20 - 118),
+        ),
+        "= last",
+    ),
+    (
+        (
+            "fw = Q(Wf, SW) => ft = DequantizeLinear<axis=0>(I, E, J); fw = Transpose(ft) ;; fu = Q(Uf, SW) => fv = "
+            "DequantizeLinear<axis=0>(K, E, J); fu = Transpose<perm=[1,0]>(fv)"
+        ),
+        dict(
+            I=np.int8(np.arange(12).reshape(3, 4) * 20 - 118),
+            J=np.zeros(3, np.int8),
+            E=np.float32([1 / 64, 1 / 32, 1 / 16]),
+            K=np.int8(np.arange(9).reshape(3, 3) * 20 - 118),
+        ),
+        "= last",
+    ),
+    (
+        (
+            "fw = Q(Wf, SW) => ft = QuantizeLinear(Wf, E, J); fw = DequantizeLinear(ft, E, J) ;; fu = Q(Uf, SW) => "
+            "fv = QuantizeLinear(Uf, E, J); fu = DequantizeLinear(fv, E, J)"
+        ),
+        dict(J=np.zeros(3, np.int8), E=np.float32([1 / 64, 1 / 32, 1 / 16])),
+        "= last",
+    ),
+    (
+        "fw = Q(Wf, SW) => fw = Q(Wf, E)",
+        dict(E=np.float32(1 / 65)),
+        (
+            "! node 'f3': products with the input, quantised by 'xq', have the unit 0.000961538462 and products "
+            "with the hidden state, quantised by 'm2', 0.00048828125, whose ratio 1.96923077 is no ratio of "
+            "integers up to 1024: quantise the input and the hidden state with one scale"
+        ),
+    ),
+    (
+        "fw = Q(Wf, SW) => fw = Q(Wf, E)",
+        dict(E=np.float32(16)),
+        (
+            "! node 'f3': products with the input, quantised by 'xq', have the unit 1 and products with the hidden "
+            "state, quantised by 'm2', 0.00048828125, whose ratio 2048 is no ratio of integers up to 1024: quantise "
+            "the input and the hidden state with one scale"
+        ),
+    ),
+    ("fw = Q(Wf, SW) => fw = Q(Wf, E)", dict(E=np.float32(8)), "= last"),
+    ("f5 = Q(f4, SA) => f5 = Q(f4, SA, Z, E)", dict(E=np.float32(2)), "= last"),
 ]
 
 

@@ -6,19 +6,7 @@ import numpy as np
 
 from ...files.onnx_file import RefusedNode
 from ...files.onnx_graph import Node
-from .expressions import (
-    AffineForm,
-    Convolved,
-    Expression,
-    Mapped,
-    Pooled,
-    Variable,
-    Weights,
-    added,
-    behind,
-    channels,
-    scaled,
-)
+from .expressions import AffineForm, Convolved, Expression, Mapped, Pooled, Variable, Weights, behind, channels
 from .layouts import CHANNELS, Labels, Layouts
 
 __all__ = ["Layers"]
@@ -122,11 +110,11 @@ class Layers(Layouts):
 
     def scaled(self, node: Node, value: Expression, factor: np.ndarray) -> Expression:
         """``value`` times a constant."""
-        return scaled(value, factor, node.name)
+        raise NotImplementedError
 
     def shifted(self, node: Node, value: Expression, offset: np.ndarray) -> Expression:
         """``value`` and a constant."""
-        return added(value, offset, node.name)
+        raise NotImplementedError
 
     def _of_conv(self, node: Node) -> Expression:
         source, weights = self._source(node), self.quantized(node, 1)

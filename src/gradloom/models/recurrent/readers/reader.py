@@ -92,8 +92,6 @@ class _Reader:
             refuse_without(graph.graph, LOOPS)
         graph.walk()
         values = [graph.values[name] for name in graph.graph.outputs if name in graph.values]
-        if not values:
-            raise ValueError("no output depends on the input")
         if self.alone:
             if not any(isinstance(core(each), ProductForm) for each in values):
                 raise ValueError(
@@ -119,8 +117,6 @@ class _Reader:
     # Recurrent nodes
 
     def _recurrent(self, graph: Graph, node: Node) -> list[tuple[Expression, Labels]]:
-        if node.kind not in LOOPS:
-            raise RefusedNode("a node in floating point beside quantised ones")
         return self._scan(graph, node) if node.kind == "Scan" else self._brevitas(graph, node)
 
     def _scan(self, graph: Graph, node: Node) -> list[tuple[Expression, Labels]]:

@@ -17,7 +17,7 @@ from gradloom.models.recurrent.readers.tails import commuted, with_two_logits
 from gradloom.models.recurrent.stored import load_network, save_network
 from gradloom.sim.reference import cell
 
-from ..models import saved, shuffled, unfused
+from .models import saved, shuffled, unfused
 
 HIDDEN, X = 6, np.random.default_rng(3).normal(size=(24, 9, 4)).astype(np.float32)
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

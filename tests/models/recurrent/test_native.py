@@ -24,9 +24,9 @@ from gradloom.models.sequences import taken
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.answer import real_states
 
-from ..models import saved, unfused
+from .models import saved, unfused
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+FIXTURES = Path(__file__).parent / "fixtures"
 FILES = sorted(FIXTURES.glob("*.onnx"))
 X = np.random.default_rng(5).normal(0, 1, (2, 20, 6)).astype(np.float32)
 MANY = np.random.default_rng(6).normal(0, 1, (40, 20, 6)).astype(np.float32)
