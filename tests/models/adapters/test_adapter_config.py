@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.models.adapters.config import KINDS, check_config, rank_of, scale_of, targeted
+from gradloom.models.adapters.config import DIRECT, KINDS, check_config, kind_of, rank_of, scale_of, targeted
 
 #: Written by ``python tests/tools/peft_witness.py keys``, of PEFT 0.21.2.
 KEYS = json.loads((Path(__file__).parents[2] / "golden" / "peft_keys.json").read_text())
@@ -78,3 +78,99 @@ def test_modules_are_found_as_peft_finds_them(asked, numbers):
     else:
         with pytest.raises(ValueError, match="names none"):
             targeted(LORA | asked, NAMES, NAMES)
+
+
+NUMBER = "must be a number from 1e-09 to 1e+09"
+RANK = "must be an integer of at least 1 and at most 65535"
+START = "must be true, false or one of gaussian, eva, orthogonal, mica; others are not supported"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"peft_type": "LOHA"}, 'peft_type="LOHA": must be one of LORA, LN_TUNING, IA3, LORA_XS, GRADLOOM_INSTANTFT'),
+        ({"peft_type": ["LORA"]}, 'peft_type=["LORA"]: must be one of LORA'),
+        ({"r": 0}, f"r=0: {RANK}"),
+        ({"r": 65536}, f"r=65536: {RANK}"),
+        ({"r": True}, f"r=true: {RANK}"),
+        ({"r": 2.0}, f"r=2.0: {RANK}"),
+        ({"lora_alpha": 0}, f"lora_alpha=0: {NUMBER}"),
+        ({"lora_alpha": 9e-10}, f"lora_alpha=9e-10: {NUMBER}"),
+        ({"lora_alpha": 1.1e9}, f"lora_alpha=1100000000.0: {NUMBER}"),
+        ({"lora_alpha": True}, f"lora_alpha=true: {NUMBER}"),
+        ({"lora_alpha": "8"}, f'lora_alpha="8": {NUMBER}'),
+        ({"lora_alpha": float("nan")}, "lora_alpha=NaN: must be a finite number; NaN and Infinity are no JSON"),
+        ({"lora_dropout": float("inf")}, "lora_dropout=Infinity: must be a finite number; NaN"),
+        ({"init_lora_weights": 1}, f"init_lora_weights=1: {START}"),
+        ({"init_lora_weights": "other"}, f'init_lora_weights="other": {START}'),
+        ({"use_rslora": 1}, "use_rslora=1: must be true or false"),
+        ({"rank_pattern": [1]}, "rank_pattern=[1]: must be an object of numbers by patterns of names"),
+        ({"alpha_pattern": "x"}, 'alpha_pattern="x": must be an object of numbers by patterns of names'),
+        ({"rank_pattern": {"v": 0}}, f'rank_pattern: "v"=0: {RANK}'),
+        ({"alpha_pattern": {"v": 0}}, f'alpha_pattern: "v"=0: {NUMBER}'),
+        ({"rank_pattern": {"(": 2}}, 'rank_pattern="(.*\\\\.)?(()$": is no pattern (missing ), '),
+        ({"layers_to_transform": [1, True]}, "layers_to_transform=[1, true]: must be numbers of layers"),
+        ({"layers_to_transform": "1"}, 'layers_to_transform="1": must be numbers of layers'),
+        ({"layers_to_transform": [0], "layers_pattern": 3}, "layers_pattern=3: must be names of lists of layers"),
+        ({"layers_to_transform": [0], "layers_pattern": ["("]}, "layers_pattern="),
+        ({"layers_pattern": "h"}, 'layers_pattern="h": needs layers_to_transform; remove it, or add that'),
+        (
+            {"target_modules": "q", "layers_to_transform": [0]},
+            "layers_to_transform=[0]: must be null where target_modules is a pattern",
+        ),
+        ({"modules_to_save": ["lm_head"]}, 'modules_to_save=["lm_head"]: must be null'),
+        ({"use_dora": True}, "use_dora=true: must be false"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_its_key(change, says):
+    with pytest.raises(ValueError) as refused:
+        check_config(LORA | change)
+    assert str(refused.value).startswith(says)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"r": 1, "lora_alpha": 1e-9},
+        {"r": 65535, "lora_alpha": 1e9},
+        {"init_lora_weights": "Gaussian"},
+        {"init_lora_weights": False, "use_rslora": None, "rank_pattern": None},
+        {"layers_to_transform": 3},
+        {"layers_to_transform": [], "layers_pattern": None},
+        {"layers_to_transform": [0], "layers_pattern": ["h", "layers"]},
+        {"target_modules": "q", "layers_pattern": ""},
+    ],
+)
+def test_bounds_are_taken(change):
+    assert check_config(LORA | change) is KINDS["LORA"]
+
+
+def test_a_config_must_be_of_the_kind_that_is_asked_for():
+    direct = LORA | {"gradloom_topology": "direct-to-output", "gradloom_codes": "nf4", "bias": "none"}
+    assert kind_of(direct) is DIRECT is check_config(direct) and kind_of(LORA) is KINDS["LORA"]
+    with pytest.raises(ValueError, match=r"^rank_pattern=\{\"a\": 2\}: must be null"):
+        check_config(direct | {"rank_pattern": {"a": 2}})
+    assert DIRECT.product == ("lora_A.weight", "lora_B.weight") and KINDS["IA3"].product is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"target_modules": None}, "target_modules=null: must be names or a pattern"),
+        ({"target_modules": [1]}, "target_modules=[1]: must be names or a pattern"),
+        ({"target_modules": "("}, 'target_modules="(": is no pattern ('),
+        ({"target_modules": ["x"]}, 'target_modules=["x"]: names none of the modules that can learn'),
+        ({"target_modules": ["q_proj"], "exclude_modules": ["q_proj"]}, 'target_modules=["q_proj"]: names none'),
+        ({"target_modules": ["q_proj"], "exclude_modules": 3}, "exclude_modules=3: must be names or a pattern"),
+        ({"target_modules": ["proj"]}, 'target_modules=["proj"]: names none'),
+    ],
+)
+def test_modules_that_are_not_there_are_one_line(asked, says):
+    with pytest.raises(ValueError) as refused:
+        targeted(LORA | asked, NAMES, NAMES)
+    assert str(refused.value).startswith(says)
+
+
+def test_a_list_of_no_layers_names_all():
+    assert targeted(LORA | {"layers_to_transform": []}, NAMES, NAMES) == NAMES[::2]
+    assert targeted(LORA | {"layers_to_transform": 0}, NAMES, NAMES) == NAMES[:1]
