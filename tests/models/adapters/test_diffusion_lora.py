@@ -156,8 +156,8 @@ CASES = {
     "alpha of others": (
         tensors() | {f"unet.{Q}.alpha": np.float32(3)},
         {},
-        f"{Q}: its alpha makes a scale of 1.5, but diffusers reads alpha only of names that begin with lora_unet_; give "
-        "alpha, which is 2 for what",
+        f"{Q}: its alpha makes a scale of 1.5, but diffusers reads alpha only of names that begin with lora_unet_; "
+        "give alpha, which is 2 for what",
     ),
     "header's alpha": (
         tensors(),

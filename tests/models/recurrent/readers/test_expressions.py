@@ -7,7 +7,10 @@ import pytest
 
 from gradloom.models.files.onnx_file import RefusedNode
 from gradloom.models.recurrent.coding import Coding
+from gradloom.models.recurrent.example_cells import example_layers
 from gradloom.models.recurrent.readers import expressions as ex
+from gradloom.models.recurrent.readers.planes import over_steps
+from gradloom.models.recurrent.readers.stack import Stack
 
 X, H = ex.Variable("x", 4), ex.Variable("h", 3)
 CODES = np.arange(12).reshape(3, 4)
@@ -142,3 +145,39 @@ def test_ends_in_front_come_behind():
     found = ex.behind(value, lambda inner: ex.Activated("tanh", inner, "made"))
     assert (found.name, found.source.name, found.source.source.name) == ("clip", "relu", "made")
     assert found.source.source.source is X
+
+
+def plane(levels):
+    """Two kernels of one feature over three, behind a quantiser by thresholds."""
+    kernel = np.arange(2.0).reshape(2, 1, 1, 1)
+    conv = ex.Convolved(X, kernel, np.ones(2), np.ones(2), (1, 1), ((0, 0),) * 2, ("t", "f"), (5, 3), "conv", "c")
+    return ex.CodedForm(conv, Coding(1.0, 0, 1, levels=np.array(levels)))
+
+
+def test_thresholds_of_a_channel_are_those_of_all_its_features():
+    one, two = (over_steps(plane(levels), "t").coding.levels.tolist() for levels in ([[1.0]], [[1.0], [2.0]]))
+    assert one == [[1.0]] and two == [[1.0]] * 3 + [[2.0]] * 3
+    merged = ex.MergedForm(plane([[1.0], [2.0]]), ("f", "c"), (3, 2), "merged")
+    turned = over_steps(merged, "t")
+    assert turned.coding.levels.tolist() == [[1.0], [2.0]] * 3
+    assert turned.source.codes.any(axis=(1, 2)).tolist() == [False, True] * 3
+    alike = ex.MergedForm(plane([[1.0]]), ("f", "c"), (3, 2), "merged")
+    assert over_steps(alike, "t").coding.levels.tolist() == [[1.0]]
+
+
+def test_a_node_sees_the_layer_before_it_or_that_beside_it():
+    made = example_layers("LSTM", 4, 3, 4)
+    narrow, wide = made.cell, example_layers("LSTM", 3, 3, 4).cell
+
+    def of(layer):
+        return ex.ResultForm("all", layer, (0,), 3)
+
+    stack = Stack()
+    assert [stack.add(narrow, X, "t"), stack.add(wide, of(0), "t"), stack.add(wide, of(1), "t")] == [0, 1, 2]
+    # A second direction of the layer that was read last, but none of one before it.
+    assert stack.add(wide, of(1), "t", backward=True) == 2
+    with pytest.raises(RefusedNode, match="^its input is not all hidden states of the recurrent node before it$"):
+        stack.add(wide, of(0), "t", backward=True)
+    with pytest.raises(RefusedNode, match="^its input is one direction of the recurrent nodes before it: only both"):
+        stack.add(wide, of(2), "t")
+    assert [backward is not None for _, backward in stack.pairs()] == [False, False, True]

@@ -408,6 +408,16 @@ CASES = [
         dict(),
         "! node 'f5' (Slice): channels 1 to 3 of its input: only gates can be taken apart",
     ),
+    (
+        "g7 = Q(g6, SG) => gd = QuantizeLinear(g6, E, I); g7 = DequantizeLinear(gd, E, I)",
+        dict(I=np.int16(0), E=np.float32(1 / 40000), opset=21),
+        "= last True",
+    ),
+    (
+        "g7 = Q(g6, SG) => gd = QuantizeLinear(g6, E, I); g7 = DequantizeLinear(gd, E, I)",
+        dict(I=np.uint16(0), E=np.float32(1 / 100000), opset=21),
+        "= last True",
+    ),
 ]
 
 
