@@ -167,7 +167,7 @@ def test_thresholds_of_a_channel_are_those_of_all_its_features():
 
 def test_a_node_sees_the_layer_before_it_or_that_beside_it():
     made = example_layers("LSTM", 4, 3, 4)
-    narrow, wide = made.cell, example_layers("LSTM", 3, 3, 4).cell
+    narrow, wide = made.cell, example_layers("LSTM", 4, 3, 3).cell
 
     def of(layer):
         return ex.ResultForm("all", layer, (0,), 3)
