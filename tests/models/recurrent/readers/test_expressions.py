@@ -176,8 +176,8 @@ def test_a_node_sees_the_layer_before_it_or_that_beside_it():
     assert [stack.add(narrow, X, "t"), stack.add(wide, of(0), "t"), stack.add(wide, of(1), "t")] == [0, 1, 2]
     # A second direction of the layer that was read last, but none of one before it.
     assert stack.add(wide, of(1), "t", backward=True) == 2
+    assert [backward is not None for _, backward in stack.pairs()] == [False, False, True]
     with pytest.raises(RefusedNode, match="^its input is not all hidden states of the recurrent node before it$"):
         stack.add(wide, of(0), "t", backward=True)
     with pytest.raises(RefusedNode, match="^its input is one direction of the recurrent nodes before it: only both"):
         stack.add(wide, of(2), "t")
-    assert [backward is not None for _, backward in stack.pairs()] == [False, False, True]

@@ -347,6 +347,11 @@ CASES = [
     ),
     ("fw = Q(Wf, SW) => fw = Q(Wf, E)", dict(E=np.float32(8)), "= last"),
     ("f5 = Q(f4, SA) => f5 = Q(f4, SA, Z, E)", dict(E=np.float32(2)), "= last"),
+    (
+        "f7 = Q(f6, SG) => f7 = Q(f6, E) ;; a1 = Mul(i7, g7) => in = Sub(ONE, f7); a1 = Mul(in, g7)",
+        dict(E=np.float32(0.03)),
+        "= last True",
+    ),
 ]
 
 
