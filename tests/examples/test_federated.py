@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..language import save_model
-from ..models.files.test_tokenizer import CONTROL, own_file
+from ..models.files.language.test_tokenizer import CONTROL, own_file
 from ..systems.text.conftest import MODEL
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")

@@ -20,7 +20,7 @@ from gradloom.systems.text.answer import learnt_of
 from gradloom.systems.text.quantized import Quantized
 
 from ...models.conftest import TINY
-from ...models.files.test_language import write_gguf
+from ...models.files.language.test_language import write_gguf
 from ..small import MODEL
 
 SHORT = dict(zip(PROJECTIONS, ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")))

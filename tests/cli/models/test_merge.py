@@ -16,7 +16,7 @@ from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.llama import Llama
 
 from ...models.conftest import TINY
-from ...models.files.test_language import write_gguf
+from ...models.files.language.test_language import write_gguf
 
 gguf = pytest.importorskip("gguf")
 

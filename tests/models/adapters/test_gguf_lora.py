@@ -13,7 +13,7 @@ from gradloom.models.language import PROJECTIONS
 from gradloom.systems.text.reference.llama import KeyValueCache, Llama
 
 from ..conftest import TINY
-from ..files.test_language import write_gguf
+from ..files.language.test_language import write_gguf
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "gguf_lora" / "logits.npz"
 

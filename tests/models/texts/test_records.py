@@ -11,7 +11,7 @@ from gradloom.models.texts.example import Example, foretold, targets_of
 from gradloom.models.texts.reader import ExampleCounts, read_records
 from gradloom.models.texts.template import ModelTexts, open_texts
 
-from ..files.test_tokenizer import CONTROL, own_file
+from ..files.language.test_tokenizer import CONTROL, own_file
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: make llm installs it")

@@ -21,7 +21,7 @@ from gradloom.systems.text.workload import InstantTextOptions, QLoraOptions
 
 from ...cli.small import MODEL as SMALL
 from ...language import config_of
-from ...models.files.test_tokenizer import CONTROL, own_file
+from ...models.files.language.test_tokenizer import CONTROL, own_file
 from .conftest import CONFIG, TEMPLATE, TOKENS
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")

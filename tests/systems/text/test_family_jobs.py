@@ -17,7 +17,7 @@ from gradloom.systems.text.small import SMALL, random_tensors
 from gradloom.systems.text.workload import QLoraOptions
 
 from ...deep import deep
-from ...models.files.test_tokenizer import CONTROL, own_file
+from ...models.files.language.test_tokenizer import CONTROL, own_file
 from .conftest import TEMPLATE
 
 for package in ("tokenizers", "jinja2"):

@@ -19,7 +19,7 @@ from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 from gradloom.systems.text.workload import QLoraOptions
 
 from ...language import save_model
-from ...models.files.test_tokenizer import CONTROL, own_file
+from ...models.files.language.test_tokenizer import CONTROL, own_file
 from .conftest import CONFIG, MODEL, TOKENS
 
 PEFT = np.load(Path(__file__).parents[2] / "golden" / "peft_starts" / "starts.npz")

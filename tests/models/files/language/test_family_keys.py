@@ -16,10 +16,10 @@ from gradloom.models.files.language.families import described
 from gradloom.models.files.unet import find_unet
 from gradloom.systems.text.reference.llama import Llama
 
-from ...golden.language.weights import weights
+from ....golden.language.weights import weights
 from .test_language import write_gguf
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "language"
+GOLDEN = Path(__file__).parents[3] / "golden" / "language"
 HELD = json.loads((GOLDEN / "language.json").read_text(encoding="utf-8"))
 GGUF_KEYS = (GOLDEN / "gguf_keys.txt").read_text(encoding="utf-8").split()
 

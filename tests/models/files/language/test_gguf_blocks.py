@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.language.gguf_blocks import BLOCK_KINDS, kind_named
 
-from ..conftest import TINY
+from ...conftest import TINY
 from .test_language import write_gguf
 
 KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K") + (

@@ -12,7 +12,7 @@ from gradloom.models.files.language.checkpoint import find_model, open_checkpoin
 from gradloom.models.files.language.gguf import GgufFile
 from gradloom.models.language import BUILT_IN, LanguageModel
 
-from ..conftest import TINY
+from ...conftest import TINY
 
 SHORT = {
     "model.embed_tokens": "token_embd",

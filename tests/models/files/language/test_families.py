@@ -18,9 +18,9 @@ from gradloom.models.files.tensors import open_safetensors
 from gradloom.models.language import FUSED
 from gradloom.systems.text.reference.llama import Llama
 
-from ...golden.language.weights import weights
+from ....golden.language.weights import weights
 
-GOLDEN = Path(__file__).parents[2] / "golden/language/families.json"
+GOLDEN = Path(__file__).parents[3] / "golden/language/families.json"
 HELD = json.loads(GOLDEN.read_text(encoding="utf-8"))
 CASES = [(kind, number) for kind, models in HELD["models"].items() for number in range(len(models))]
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 47, 0]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gradloom.models.files.language.tokenizer import open_tokenizer
 
-from ...fuzz.looks import looks
+from ....fuzz.looks import looks
 
-DATA = Path(__file__).parents[2] / "golden" / "qlora_smollm2"
+DATA = Path(__file__).parents[3] / "golden" / "qlora_smollm2"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
         open_tokenizer(tmp_path)
 
 
-HELD = json.loads((Path(__file__).parents[2] / "golden/language/language.json").read_text(encoding="utf-8"))["tokens"]
+HELD = json.loads((Path(__file__).parents[3] / "golden/language/language.json").read_text(encoding="utf-8"))["tokens"]
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 

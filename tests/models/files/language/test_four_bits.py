@@ -13,9 +13,9 @@ from gradloom.models.files.tensors import CODES, write_safetensors
 from gradloom.models.pack import PackedModel, write_pack
 from gradloom.systems.text.quantized import Quantized
 
-from ..conftest import TINY
+from ...conftest import TINY
 
-GOLDEN = np.load(Path(__file__).parents[2] / "golden" / "nf4.npz")
+GOLDEN = np.load(Path(__file__).parents[3] / "golden" / "nf4.npz")
 LINEARS = [each.name for each in TINY.linears]
 Q = LINEARS[0]
 BITSANDBYTES = {
@@ -122,7 +122,7 @@ def test_codes_of_bitsandbytes_are_packed_as_they_are(saved, tensors, tmp_path, 
 @pytest.mark.parametrize("name", ["double", "plain"])
 def test_a_folder_that_transformers_saved_keeps_its_bytes(tmp_path, name):
     """Values, codes and scales of every linear are bitsandbytes'."""
-    folder = Path(__file__).parents[2] / "golden" / "bitsandbytes" / name
+    folder = Path(__file__).parents[3] / "golden" / "bitsandbytes" / name
     checkpoint, stored, values = (
         open_checkpoint(folder),
         load_file(folder / "model.safetensors"),
