@@ -290,3 +290,129 @@ def test_coupled_gates_of_brevitas(tmp_path):
         h = coded(made.hidden, gate("output", u[:, at], h) * coded(made.squashed, np.tanh(c)))
         np.testing.assert_array_equal(trace.h[:, at], codes(h, made.hidden.scale))
     assert (trace.h != cell.run(plain, network.input.codes(x)).h).any()
+
+
+def _attribute(node, name, value):
+    for each in [each for each in node.attribute if each.name == name]:
+        node.attribute.remove(each)
+    node.attribute.append(helper.make_attribute(name, value))
+
+
+def _given(model, node, at, value):
+    """Another constant as an input."""
+    node.input[at] = f"given{at}"
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(value, np.float32), f"given{at}"))
+
+
+#: Changes of a QuantLSTMCell, and the refusal. Inputs 15, 16 and 17 are the quantiser of the hidden state.
+CELLS = {
+    "inputs": (
+        lambda model, node: node.input.pop(),
+        "it has 47 inputs: expected 48, as Brevitas' export_qonnx(",
+    ),
+    "scales": (
+        lambda model, node: _given(model, node, 15, [1, 2]),
+        "quantiser output: its scale is [1.0, 2.0]: expected one above 0",
+    ),
+    "scale 0": (
+        lambda model, node: _given(model, node, 18, 0),
+        "quantiser cell_state: its scale is [0.0]: expected one above 0",
+    ),
+    "zero": (lambda model, node: _given(model, node, 16, 3), "quantiser output: its zero point is 3: it must be 0"),
+    "bits": (
+        lambda model, node: _given(model, node, 47, 33),
+        "quantiser hidden_state_tanh: its bits are [33.0]: expected one integer from 1 to 32",
+    ),
+    "rounding": (
+        lambda model, node: _attribute(node, "cell_acc_rounding_mode", "CEIL"),
+        "quantiser cell_acc: rounding_mode=CEIL: only ROUND, half to even, is supported",
+    ),
+    "start": (
+        lambda model, node: _given(model, node, 1, np.ones((1, 64))),
+        "its start state 'given1' is 1, not 0: it must be 0 or an input",
+    ),
+    "state": (
+        lambda model, node: _given(model, node, 2, np.ones((1, 64))),
+        "its start state 'given2' is 1, not 0: it must be 0 or an input",
+    ),
+    "constant": (lambda model, node: _given(model, node, 0, np.ones((100, 8, 16))), "its input 'given0' is constant"),
+    "backward": (
+        lambda model, node: _attribute(node, "reverse_input", 1),
+        ": it runs backward alone: only beside a node that runs forward",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_a_cell_of_brevitas_that_is_another_is_refused(case, tmp_path):
+    model = onnx.load(BREVITAS)
+    (node,) = (node for node in model.graph.node if node.op_type == "QuantLSTMCell")
+    change, says = CELLS[case]
+    change(model, node)
+    with pytest.raises(ValueError) as refused:
+        load_recurrent(saved(model, tmp_path))
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["output_narrow", "output_narrow_range", "cell_tanh_signed", "input_sigmoid_signed"])
+def test_attributes_of_brevitas_bound_the_codes(name, tmp_path):
+    model = onnx.load(BREVITAS)
+    (node,) = (node for node in model.graph.node if node.op_type == "QuantLSTMCell")
+    cell_of = {
+        "output_narrow": lambda made: made.hidden,
+        "cell_tanh_signed": lambda made: made.gates["cell"].output,
+        "input_sigmoid_signed": lambda made: made.gates["input"].output,
+    }
+    coding = cell_of[name.removesuffix("_range")]
+    before = coding(load_recurrent(BREVITAS).cell)
+    _attribute(node, name, int(name != "cell_tanh_signed"))
+    after = coding(load_recurrent(saved(model, tmp_path)).cell)
+    bits = before.hi.bit_length()
+    assert (before.lo, before.hi, after.lo, after.hi) == {
+        "output_narrow": (-1 - before.hi, before.hi, -before.hi, before.hi),
+        "cell_tanh_signed": (-1 - before.hi, before.hi, 0, 2 * before.hi + 1),
+        "input_sigmoid_signed": (0, before.hi, -(1 << bits - 1), (1 << bits - 1) - 1),
+    }[name.removesuffix("_range")]
+
+
+def _behind(model, *nodes, held=()):
+    """Nodes behind the cell's hidden states."""
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), name) for name, value in held)
+    model.graph.output[0].CopyFrom(onnx.ValueInfoProto(name=nodes[-1].output[0]))
+
+
+AXES = ("axes", np.array([0]))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "held", "says"),
+    [
+        (
+            [("Squeeze", ["61", "axes"], {})],
+            [("axes", np.array([1]))],
+            "axes=[1] of an input with shape [?, ?, ?]: must",
+        ),
+        ([("Squeeze", ["61", "axes"], {})], [AXES], "it removes the axis of the steps"),
+        ([("Squeeze", ["61", "axes"], {})], [("axes", np.array([3]))], "axis 3 of an input with 3 dimensions"),
+        ([("Squeeze", ["61", "axes"], {})], [("axes", np.array([-4]))], "axis -4 of an input with 3 dimensions"),
+        ([("Flatten", ["61"], {})], [], "its shape is not known: export the network with fixed sizes"),
+        ([("MatMul", ["end", "w"], {})], [("w", np.ones((64, 2), np.float32))], "the dimensions of its input are not"),
+        ([("Transpose", ["end"], {})], [], "the dimensions of its input 'end' are not known"),
+        ([("Split", ["61", "split"], {"axis": 2})], [("split", np.array([1, 2]))], "parts of [1, 2] of an axis of 64"),
+        (
+            [("Split", ["61", "split"], {"axis": 2})],
+            [("split", np.array([64, 0]))],
+            "parts of [64, 0] of an axis of 64",
+        ),
+    ],
+)
+def test_values_of_unknown_shapes_are_refused_where_they_matter(nodes, held, says, tmp_path):
+    model = onnx.load(BREVITAS)
+    (node,) = (node for node in model.graph.node if node.op_type == "QuantLSTMCell")
+    node.output[1] = "end"
+    outputs = [["made", "more"] if kind == "Split" else ["made"] for kind, _, _ in nodes]
+    _behind(model, *(helper.make_node(k, i, o, **a) for (k, i, a), o in zip(nodes, outputs)), held=held)
+    with pytest.raises(ValueError) as refused:
+        load_recurrent(saved(model, tmp_path))
+    assert f"node 'made' ({nodes[0][0]}): {says}" in str(refused.value)
