@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora, save_lora
+from gradloom.models.adapters.lora import (
+    Adapter,
+    check_uniform,
+    finite,
+    fresh_lora,
+    layer_of,
+    load_lora,
+    lowest_layer,
+    save_lora,
+    single,
+)
 from gradloom.models.files.tensors import write_safetensors
 from gradloom.models.language import BUILT_IN, PROJECTIONS
 
@@ -237,3 +247,71 @@ def test_names_of_other_tools_are_taken(tiny, saved, old, new):
     assert found.keys() == wanted.keys()
     for name, each in wanted.items():
         np.testing.assert_array_equal(found[name].a, each.a)
+
+
+def test_the_lowest_layer_is_that_of_a_module(tiny):
+    assert lowest_layer(["model.layers.12.a", "model.layers.3.b", "lm_head"]) == 3
+    assert lowest_layer(["lm_head", "model.norm"]) == 0 and layer_of("model.layers.12.self_attn.q_proj") == 12
+
+
+def test_a_fresh_adapter_has_peft_s_bounds_and_scale(tiny):
+    for more, scale in (({}, 2.0), ({"alpha": 3}, 0.75), ({"rslora": True}, 4.0), ({"alpha": 3, "rslora": True}, 1.5)):
+        (each,) = fresh_lora(tiny, rank=4, targets=("down_proj",), layers=[0], **more).values()
+        assert each.scale == scale and each.a.shape == (4, 128) and each.b.shape == (64, 4) and not each.b.any()
+        assert 0.95 * 128**-0.5 < np.abs(each.a).max() <= 128**-0.5
+    (one,) = fresh_lora(tiny, rank=1, targets=("q_proj",), layers=[1]).values()
+    assert one.rank == 1 and {*one.parts} == {"a", "b"}
+    assert {each.rank for each in fresh_lora(tiny).values()} == {8} and len(fresh_lora(tiny)) == 4
+    with pytest.raises(ValueError, match="^rank=0: must be at least 1$"):
+        fresh_lora(tiny, rank=0)
+
+
+def test_float32_has_a_bound(tiny):
+    (name, each), *_ = fresh_lora(tiny, rank=2).items()
+    most = float(np.finfo(np.float32).max)
+    for value, fits in ((most, True), (-most, True), (most * 1.0001, False), (np.inf, False), (np.nan, False)):
+        assert finite({name: each.taking({"a": each.a, "b": np.full((64, 2), value)})}) == fits
+    assert single({name: each.taking({"a": each.a.astype(np.float64), "b": each.b})})[name].a.dtype == np.float32
+
+
+def test_adapters_that_cannot_learn_together_are_refused(tiny):
+    one, two = (fresh_lora(tiny, rank=rank, targets=("q_proj",)) for rank in (2, 4))
+    first, second = one
+    mixed = {first: one[first], second: two[second]}
+    for given, says in (
+        ({}, "adapters has none: at least 1 is needed"),
+        (mixed, r"adapters has different ranks or scales \(2 with 2, 4 with 2\): a fine-tune has one; merge takes all"),
+        (
+            {first: one[first], "model.layers.1.self_attn.k_proj": one[second]},
+            "adapters has 2 linears: q_proj, k_proj in 2 layers are 4, and a fine-tune needs the same in each layer",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"^{says}"):
+            check_uniform(tiny, given)
+    assert check_uniform(tiny, one) == (["q_proj"], [0, 1])
+    assert check_uniform(tiny, {second: one[second]}) == (["q_proj"], [1])
+
+
+def test_alpha_is_an_integer_where_it_is_one(tiny, tmp_path):
+    for scale, alpha in ((1.5, 3), (1.25, 2.5)):
+        held = {name: Adapter(each.a, each.b, scale) for name, each in fresh_lora(tiny, rank=2).items()}
+        _, config = save_lora(tmp_path, tiny, held)
+        found = json.loads(config.read_text())
+        assert found["lora_alpha"] == alpha and type(found["lora_alpha"]) is type(alpha)
+        assert found["layers_to_transform"] is None and found["base_model_name_or_path"] == "tiny"
+
+
+def test_a_product_beyond_float32_is_refused(tiny, saved):
+    folder = saved(lambda held: {name: values if "lora_A" in name else values + 3e38 for name, values in held.items()})
+    with pytest.raises(ValueError, match=r"lora_B.weight: is beyond float32 times its scale 2; make lora_alpha"):
+        load_lora(folder, tiny)
+    with pytest.raises(ValueError, match="r=2: rank 3 is needed$"):
+        load_lora(saved(lambda held: {name: 0 * values for name, values in held.items()}), tiny, rank=3)
+
+
+def test_a_network_s_adapter_and_one_of_the_head_are_refused(tiny, saved):
+    with pytest.raises(ValueError, match="target_modules=.*: names lm_head, which has no adapter here$"):
+        load_lora(saved(target_modules=["q_proj", "v_proj", "lm_head"]), tiny)
+    direct = {"gradloom_topology": "direct-to-output", "gradloom_codes": "nf4", "target_modules": ["q_proj"]}
+    with pytest.raises(ValueError, match="gradloom_topology=.*: is of a network of images, not of tiny$"):
+        load_lora(saved(**direct, layers_to_transform=None), tiny)

@@ -33,3 +33,9 @@ def test_a_square_of_weights_has_a_bound(model, name, count, monkeypatch, tmp_pa
 
 def test_the_bounds_are_those_that_are_documented():
     assert (planes._MOST, layers._MOST_CHANNELS) == (1 << 26, 1 << 12)
+
+
+def test_an_input_without_a_shape_is_refused(tmp_path):
+    model = made("y, h, s = LSTM<hidden_size=3>(x, W, U, B)")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    assert refusal(model, tmp_path) == "node 'y' (LSTM): its input 'x' must be a value with 3 dimensions"

@@ -306,10 +306,7 @@ def _given(model, node, at, value):
 
 #: Changes of a QuantLSTMCell, and the refusal. Inputs 15, 16 and 17 are the quantiser of the hidden state.
 CELLS = {
-    "inputs": (
-        lambda model, node: node.input.pop(),
-        "it has 47 inputs: expected 48, as Brevitas' export_qonnx(",
-    ),
+    "inputs": (lambda model, node: node.input.pop(), "it has 47 inputs: expected 48, as Brevitas' export_qonnx("),
     "scales": (
         lambda model, node: _given(model, node, 15, [1, 2]),
         "quantiser output: its scale is [1.0, 2.0]: expected one above 0",
