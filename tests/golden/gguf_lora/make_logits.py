@@ -1,7 +1,7 @@
 """Regenerates ``logits.npz``: logits of llama.cpp with ``--lora``.
 
 Needs: numpy, llama-cpp-python 0.3.36, and a folder with ``model.gguf`` (tensors in float32) and ``adapter.gguf`` that
-``python -m tests.models.adapters.test_gguf_lora FOLDER`` has written. Usage: make_logits.py FOLDER OUT.npz
+``python -m tests.models.adapters.language.test_gguf_lora FOLDER`` has written. Usage: make_logits.py FOLDER OUT.npz
 """
 
 import sys

@@ -8,7 +8,7 @@ from gradloom.models.adapters.language.gguf_lora import load_gguf_lora, write_gg
 from gradloom.models.adapters.language.merged import Merged, write_folder, write_gguf
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.files.language.checkpoint import open_checkpoint
-from gradloom.models.files.language.gguf_families import architecture_of
+from gradloom.models.files.language.gguf_families import ARCHITECTURES, architecture_of
 from gradloom.systems.text.reference.llama import Llama
 
 from .test_families import HELD, TOKENS, written
@@ -91,3 +91,19 @@ def test_a_family_without_files_is_refused(tmp_path):
     model = open_checkpoint(written(tmp_path, HELD["models"]["phi3"][0])).model
     with pytest.raises(ValueError, match="a GGUF adapter is of llama, qwen2, qwen3, olmo2, gemma3, whose parts this"):
         architecture_of(model, "a GGUF adapter")
+
+
+def test_of_six_layers_of_gemma_one_sees_all():
+    gemma, fields = ARCHITECTURES["gemma3"], {"context_length": 90, "attention.sliding_window": 12}
+    found = gemma.constants(13, 64, lambda key, default: fields.get(key, default))
+    assert found == {
+        "score": 0.125,
+        "context": 12,
+        "local": (0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 12),
+        "local_theta": 10000.0,
+    }
+    assert gemma.embedding(16) == 4.0 and ARCHITECTURES["llama"].embedding(16) == 1.0
+    assert ARCHITECTURES["llama"].constants(62, 64, fields.get) == {} and len(gemma.constants(61, 64, fields.get)) == 4
+    with pytest.raises(ValueError, match="^block_count=62: Gemma 3 of 27 B has another factor of its scores"):
+        gemma.constants(62, 64, fields.get)
+    assert {name: each.paired for name, each in ARCHITECTURES.items() if each.paired} == {"llama": True}

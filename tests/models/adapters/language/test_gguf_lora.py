@@ -12,10 +12,10 @@ from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.language import PROJECTIONS
 from gradloom.systems.text.reference.llama import KeyValueCache, Llama
 
-from ..conftest import TINY
-from ..files.language.test_language import write_gguf
+from ...conftest import TINY
+from ...files.language.test_language import write_gguf
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "gguf_lora" / "logits.npz"
+GOLDEN = Path(__file__).parents[3] / "golden" / "gguf_lora" / "logits.npz"
 
 
 def write(folder):

@@ -12,7 +12,7 @@ from gradloom.models.adapters.language.methods import IA3, LAYERNORM
 from gradloom.models.adapters.language.vectors import Vector, fresh_vectors, load_vectors, peft_method, save_vectors
 from gradloom.models.language import BUILT_IN
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "peft_methods"
+GOLDEN = Path(__file__).parents[3] / "golden" / "peft_methods"
 KINDS = [("layernorm", LAYERNORM), ("layernorm_last", LAYERNORM), ("ia3", IA3), ("ia3_pattern", IA3)]
 
 

@@ -10,7 +10,7 @@ from gradloom.models.adapters.language.methods import IA3, LAYERNORM, LORA, METH
 from gradloom.models.language import BUILT_IN
 from gradloom.systems.text import workload as text
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,10 @@ def test_lora_xs_has_a_square_of_each_linear():
     assert method.parameters(model, method.usual, range(model.layers), 8) == 2 * 30 * 64
     # A of both, and B of q and of v twice.
     assert method.frozen(model, method.usual, (0,), 8) == 8 * (576 + 2 * 576 + 576 + 2 * 192)
+
+
+def test_a_config_calls_the_base_as_it_is_asked_to(tiny):
+    for base, called in (("other", "other"), (None, "tiny"), ("", "tiny")):
+        config = IA3.config(tiny, ("k_proj", "down_proj"), range(2), base=base)
+        assert config["base_model_name_or_path"] == called
+        assert config["feedforward_modules"] == ["down_proj"] and config["fan_in_fan_out"] is False

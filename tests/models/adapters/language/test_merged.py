@@ -13,7 +13,7 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.language.gguf_blocks import q8_0_blocks, q8_0_values
 
-from ..files.language.test_language import write_gguf as source_gguf
+from ...files.language.test_language import write_gguf as source_gguf
 
 Q, DOWN, NORM = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj", "model.norm"
 

@@ -11,7 +11,7 @@ from gradloom.models.adapters.language.gguf_lora import is_gguf_adapter, load_gg
 from gradloom.models.adapters.lora import Adapter, fresh_lora, save_lora
 from gradloom.models.files.language.gguf import GgufFile
 
-from ..files.language.test_gguf_headers import field, header, tensor, text, written
+from ...files.language.test_gguf_headers import field, header, tensor, text, written
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def made(path, fields=GENERAL, tensors=PAIR, alpha=None, more=()):
     return written(path, header([*held, *more], tensors), np.ones(64 * len(tensors), "<f4").tobytes())
 
 
-@pytest.mark.parametrize(("alpha", "scale"), [(None, 1.0), (0.0, 1.0), (2.5, 2.5), (1e9, 1e9)])
+@pytest.mark.parametrize(("alpha", "scale"), [(None, 1.0), (0.0, 1.0), (2.5, 2.5), (2.0**-29, 2.0**-29), (1e9, 1e9)])
 def test_alpha_may_be_missing_or_0(tiny, tmp_path, alpha, scale):
     (found,) = load_gguf_lora(made(tmp_path / "a.gguf", alpha=alpha), tiny).values()
     assert (found.scale, found.rank) == (scale, 1)

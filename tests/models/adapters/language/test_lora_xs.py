@@ -11,7 +11,7 @@ from gradloom.delivery.package import make_package
 from gradloom.models.adapters.language.lora_xs import CoreAdapter, fresh_cores, load_cores, save_cores
 from gradloom.models.language import BUILT_IN
 
-from ...systems.text.conftest import MODEL
+from ....systems.text.conftest import MODEL
 
 
 def weights(seed=3):
@@ -76,3 +76,16 @@ def test_a_signed_package_of_smollm2s_has_the_size_that_is_said(tmp_path):
         5048,
         3128,
     ]
+
+
+def test_ranks_up_to_the_smaller_side_and_the_usual_scale():
+    held = weights()
+    (each,) = fresh_cores(MODEL, held.__getitem__, rank=64, targets=("k_proj",), layers=(1,)).values()
+    assert each.rank == 64 and each.a.shape[0] == each.b.shape[1] == 64 and each.scale == 2.0
+    (one,) = fresh_cores(MODEL, held.__getitem__, rank=1, alpha=3, targets=("k_proj",), layers=(0,)).values()
+    assert (one.rank, one.scale) == (1, 3.0)
+    with pytest.raises(ValueError, match="^rank=0: must be at least 1$"):
+        fresh_cores(MODEL, held.__getitem__, rank=0)
+    told = []
+    fresh_cores(MODEL, held.__getitem__, rank=1, layers=(0,), tell=lambda *each: told.append(each))
+    assert told == [(0, 2, "singular values"), (1, 2, "singular values")]
