@@ -192,7 +192,7 @@ evidence-power: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/engines/norm tests/engines/product
 
 evidence-fuzz: $(READY)
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz tests/models/files/test_tokenizer.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz tests/models/files/language/test_tokenizer.py
 
 # Others' tools on what is emitted; with WITNESS=DIR, others' files in that folder too, which are no part of this project.
 evidence-witness: $(READY)

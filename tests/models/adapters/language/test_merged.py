@@ -71,6 +71,7 @@ def test_a_gguf_file_has_the_values(tiny, tensors, tmp_path, weights):
     assert told == [(at, count, "writing") for at in range(count)] and list(found.file.tensors) == list(
         source.file.tensors
     )
+    assert WEIGHTS == {"f32": (0, 0), "q8_0": (8, 7)}
     kind, of_file = WEIGHTS[weights]
     assert found.file.fields == source.file.fields | {"general.file_type": of_file}
     linears, lost, whole = {f"{each.name}.weight" for each in tiny.linears}, 0.0, 0.0
