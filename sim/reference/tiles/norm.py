@@ -60,11 +60,16 @@ class TileNorm:
     gain, bias : array ``[features]``
         Rounded to 16 bits.
     rows, groups : int
-        Rows of a group, groups of a row. One row and one group: LayerNorm.
+        Rows of a group, groups of a row.
     eps : float
+    by_row : bool
+        Groups are whole tiles of a row each, as in LayerNorm; one row and one group: they always are.
     """
 
-    def __init__(self, gain: np.ndarray, bias: np.ndarray, *, rows: int, groups: int, eps: float) -> None:
+    def __init__(
+        self, gain: np.ndarray, bias: np.ndarray, *, rows: int, groups: int, eps: float, by_row: bool = False
+    ) -> None:
+        self.by_row = by_row or rows == groups == 1
         self.gain, self.gain_at = parts(gain[None])
         self.bias, self.bias_at = parts(bias[None])
         self.rows, self.groups, self.size = rows, groups, rows * len(gain) // groups
@@ -85,7 +90,7 @@ class TileNorm:
 
     def _least(self, exponents: Words, features: int) -> Words:
         """The least exponent of groups of the same tiles."""
-        if self.rows == self.groups == 1:
+        if self.by_row:
             firsts = np.arange(0, len(exponents), EDGE)
             return np.minimum.reduceat(exponents, firsts, axis=0).repeat(EDGE, axis=0)[: len(exponents)]
         tiles = np.arange(self.groups) * (features // self.groups) // EDGE

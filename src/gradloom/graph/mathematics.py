@@ -199,11 +199,11 @@ class FloatReading(Windowed):
         return self.product(a.T, b)
 
     def _norm_parts(self, each: Norm, x: np.ndarray) -> np.ndarray:
-        return x.reshape(len(x), each.o.rows, each.groups, -1)
+        return x.reshape(len(x) * each.o.rows // each.span, each.span, each.groups, -1)
 
     def _normed(self, each: Norm, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
         """Normalised values, deviations, and the axes of a group."""
-        axes = (1, 3) if each.over_rows else (3,)
+        axes = (1, 3)
         seen = self._norm_parts(each, x)
         if each.centred:
             seen = seen - seen.mean(axes, keepdims=True)
@@ -212,7 +212,7 @@ class FloatReading(Windowed):
 
     def _kept_part(self, each: Norm, n: np.ndarray) -> np.ndarray:
         """Of normalised values those of the result."""
-        return n.reshape(len(n), *each.i[0].shape)[..., : each.o.features]
+        return n.reshape(-1, *each.i[0].shape)[..., : each.o.features]
 
     def _norm(self, each: Norm, x: np.ndarray) -> np.ndarray:
         y = self._kept_part(each, self._normed(each, x)[0])

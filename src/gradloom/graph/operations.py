@@ -149,12 +149,14 @@ class Norm(Weighted):
     """Divides the values of a group by their deviation, then scales and shifts every feature.
 
     A group is a part of the features, of one row or of all ``over_rows``: LayerNorm is one group of a row, GroupNorm
-    ``groups`` of all rows, InstanceNorm a group a feature. RMSNorm is not ``centred``: its mean stays. The tensor may
-    have more features than the result, behind: they count in a group's mean and deviation alone.
+    ``groups`` of all rows, InstanceNorm a group a feature. Of ``part`` rows each, unless that is 0, groups are of
+    those ``over_rows``. RMSNorm is not ``centred``: its mean stays. The tensor may have more features than the result,
+    behind: they count in a group's mean and deviation alone.
     """
 
     eps: float = field(kw_only=True)
     over_rows: bool = field(default=False, kw_only=True)
+    part: int = field(default=0, kw_only=True)
     groups: int = field(default=1, kw_only=True)
     centred: bool = field(default=True, kw_only=True)
     gain: bool = field(default=True, kw_only=True)
@@ -163,6 +165,11 @@ class Norm(Weighted):
     def weights(self) -> tuple[Weight, ...]:
         """``weight`` where ``gain``, and ``bias``."""
         return super().weights[0 if self.gain else 1 :]
+
+    @property
+    def span(self) -> int:
+        """Rows of a group."""
+        return (self.part or self.o.rows) if self.over_rows else 1
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Norms and their gradients."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 from gradloom.graph.operations import Norm
 from gradloom.program.tiles.drafts import Block, DraftValue
@@ -35,17 +36,15 @@ class Norms(Elements):
         gain, bias = (self.kept[f"{each.layer}.{name}"].tiles for name in ("weight", "bias"))
         whole = {"mantissa": mantissa, "exponent": exponent}
         if not each.over_rows:
-            if each.groups > 1:
-                raise ValueError(f"{each.layer}: {each.groups} groups of a row have no command; take one")
             self._rows(each, made, operands, {"gain": gain, "bias": bias}, whole)
             return
-        size = each.o.rows
+        size = each.span
         high = min(size, EDGE)
         group = made.features // each.groups
         if group & group - 1 or group > EDGE:
             raise ValueError(f"{each.layer}: groups of {group} features must be a power of two, at most {EDGE}")
         if EDGE % high or size % high:
-            raise ValueError(f"{each.layer}: {size} rows of a sample must divide {EDGE} or be a multiple of it")
+            raise ValueError(f"{each.layer}: {size} rows of a group must divide {EDGE} or be a multiple of it")
         whole |= {"group": group.bit_length() - 1, "rows": high - 1}
         count = -(-size // EDGE)
         for i in range(0, made.high, count):
@@ -59,27 +58,33 @@ class Norms(Elements):
     def _rows(
         self, each: Norm, made: DraftValue, operands: Mapping[str, DraftValue], own: Mapping, whole: dict[str, int]
     ) -> None:
-        """Each row by itself; features beyond the result's have a gain of 0."""
+        """Groups of each row by themselves; features beyond the result's have a gain of 0."""
         x = operands["a"]
-        if x.features & x.features - 1:
-            raise ValueError(f"{each.layer}: {x.features} features of a norm must be a power of two")
+        group = x.features // each.groups
+        if group & group - 1:
+            raise ValueError(f"{each.layer}: {group} features of a norm must be a power of two")
         most = EDGE * self.tiler.config.norm_slots
-        if x.features > most:
-            what = f"{each.o.features} features of a norm take {x.features} places"
+        if group > most:
+            what = f"{each.o.features // each.groups} features of a norm take {group} places"
             raise ValueError(f"{each.layer}: {what}, must be {most} at most")
+        if each.groups > 1 and (group % EDGE or x.features > made.features):
+            raise ValueError(f"{each.layer}: groups of {group} features of a row must be whole tiles")
         nothing = Block.of(self.zeros, [(0, 0)])
-        whole |= {"by_row": 1, "tiles": x.wide - 1}
-        for i in range(x.high):
+        deep = x.wide // each.groups
+        whole |= {"by_row": 1, "tiles": deep - 1}
+        for i, first in product(range(x.high), range(0, x.wide, deep)):
             blocks = {}
             for port, value in operands.items():
-                block = Block.of(self.tiler.read(value, WIDE), [(i, j) for j in range(value.wide)])
+                there = range(first, min(first + deep, value.wide))
+                block = Block.of(self.tiler.read(value, WIDE), [(i, j) for j in there])
                 blocks[port] = Block(
-                    block.offsets + (x.wide - value.wide) * nothing.offsets,
-                    block.records + (x.wide - value.wide) * nothing.records,
+                    block.offsets + (deep - len(there)) * nothing.offsets,
+                    block.records + (deep - len(there)) * nothing.records,
                 )
-            blocks |= {name: Block.of(tiles, [(0, j) for j in range(x.wide)]) for name, tiles in own.items()}
+            some = [(0, j) for j in range(first, first + deep)]
+            blocks |= {name: Block.of(tiles, some) for name, tiles in own.items()}
             rows, features = x.part(i, 0)
-            columns = [(i, j) for j in range(made.wide)]
+            columns = [(i, j) for j in range(first, min(first + deep, made.wide))]
             self._tiles(made, columns, blocks, whole | {"rows": rows - 1, "features": features - 1}, step=1)
 
     def _tiles(

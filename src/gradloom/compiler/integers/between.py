@@ -136,8 +136,9 @@ class Between(Within):
         if each.layer not in self._norms:
             beyond = (0, each.i[0].features - each.o.features)
             gain, bias = (np.pad(self.values[f"{each.layer}.{name}"], beyond) for name in ("weight", "bias"))
-            rows = each.o.rows if each.over_rows else 1
-            self._norms[each.layer] = vector.TileNorm(gain, bias, rows=rows, groups=each.groups, eps=each.eps)
+            self._norms[each.layer] = vector.TileNorm(
+                gain, bias, rows=each.span, groups=each.groups, eps=each.eps, by_row=not each.over_rows
+            )
         return self._norms[each.layer]
 
     def _norm(self, each: Norm, found: dict[str, Held]) -> None:

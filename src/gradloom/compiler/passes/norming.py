@@ -29,6 +29,7 @@ from gradloom.graph.rewriting.editor import Editor
 from gradloom.rtl.formats.tiles.codes import EDGE
 
 from .expressed import label
+from .parting import LONGEST, of_parts
 
 __all__ = ["norming", "taught"]
 
@@ -102,8 +103,10 @@ def _of_images(factors: dict[str, float], made: Editor, each: Operation) -> bool
     """A norm over rows, of which a tile has no whole number."""
     if not _open(each) or not each.over_rows or not each.centred:
         return False
-    (t,), rows = each.i, each.o.rows
+    (t,), rows = each.i, each.span
     group = each.o.features // each.groups
+    if rows != each.o.rows:
+        return False
     size = _power(rows)
     if size == rows or group > EDGE or _power(group) != group:
         return False
@@ -127,6 +130,8 @@ def _of_groups(made: Editor, each: Operation) -> bool:
         return False
     (t,), features, groups = each.i, each.o.features, each.groups
     group = features // groups
+    if each.part or (not each.over_rows and group % EDGE == 0 and _power(group) == group <= LONGEST and each.centred):
+        return False
     rows = t.rows if each.over_rows else 1
     if each.over_rows and each.centred and group <= EDGE and _power(group) == group:
         return False
@@ -187,4 +192,4 @@ def _scaled_sum(made: Editor, each: Operation, t: Tensor, weights: np.ndarray, f
 
 def norming(factors: dict[str, float]) -> tuple[Rule, ...]:
     """Rules of an editor; ``factors``: those that gains of filled groups have, by name."""
-    return _plain, _of_groups, partial(_of_rows, factors), partial(_of_images, factors)
+    return _plain, of_parts, _of_groups, partial(_of_rows, factors), partial(_of_images, factors)

@@ -7,9 +7,9 @@ time, and about no result.
 """
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -17,6 +17,8 @@ __all__ = ["OrderedTask", "ordered"]
 
 #: Starts that count as the same; cycles by which LOAD is ahead of an engine; gaps that no record fits in.
 _SAME, _AHEAD, _LEAST = 50, 2000, 64
+#: Tasks of an engine that are looked at, from either end of those that are ready: the effort is that of so many a task.
+_SEEN = 32
 #: Cycles from an end to what waits for it; of STORE besides a record's beats.
 _LATENCY, _BESIDES = 40, 16
 _END = itemgetter(1)
@@ -50,7 +52,7 @@ def ordered(tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mappi
         Records that the slots of an engine's ports hold, about; others are loaded.
     """
     made = _Schedule(tasks, results, room)
-    while made.ready:
+    while any(made.ready.values()):
         made.take(made.next())
     return made.order
 
@@ -104,7 +106,11 @@ class _Schedule:
         for number in reversed(range(len(tasks))):
             most = max((self.behind[other] for other in self.after[number]), default=0)
             self.behind[number] = most + tasks[number].work + sum(tasks[number].writes.values())
-        self.ready = {number for number, count in enumerate(self.left) if not count}
+        #: Tasks by engine that wait for no other, in the order of ``tasks``.
+        self.ready: dict[str, list[int]] = {engine: [] for engine in room}
+        for number, count in enumerate(self.left):
+            if not count:
+                self.ready[tasks[number].engine].append(number)
         #: Cycles before which a task cannot start: its last estimate, which only a record that is held anew can lower.
         self.bound = [0] * len(tasks)
         self.readers: dict[tuple[str, str, int], list[int]] = defaultdict(list)
@@ -125,7 +131,7 @@ class _Schedule:
     def next(self) -> int:
         """The task that goes first."""
         best: tuple[int, int, int, int] | None = None
-        for number in sorted(self.ready, key=self.bound.__getitem__):
+        for number in sorted(self._seen(), key=self.bound.__getitem__):
             soonest = self.bound[number] // _SAME
             if best is not None and soonest > best[0]:
                 break
@@ -138,6 +144,11 @@ class _Schedule:
             best = mine if best is None else min(best, mine)
         assert best is not None
         return best[3]
+
+    def _seen(self) -> Iterator[int]:
+        """Tasks that may be next: early ones, and late ones, which need what was made last."""
+        for some in self.ready.values():
+            yield from some if len(some) <= 2 * _SEEN else (*some[:_SEEN], *some[-_SEEN:])
 
     def _soonest(self, number: int) -> int:
         """When it can start, but for its loads."""
@@ -158,7 +169,8 @@ class _Schedule:
     def take(self, number: int) -> None:
         """``number`` is the next."""
         task = self.tasks[number]
-        self.ready.remove(number)
+        mine = self.ready[task.engine]
+        del mine[bisect_left(mine, number)]
         self.order.append(number)
         self.free[task.engine] = max(self._soonest(number), self._loaded(number, _Unit.take)) + task.work
         self._hold(task.engine, task.reads)
@@ -167,17 +179,17 @@ class _Schedule:
         for unit in (self.load, self.store):
             unit.forget(min(self.free.values()) - 2 * _AHEAD)
         self.slots[task.engine].append(stored)
-        mine = set(task.writes)
+        unread = set(task.writes)
         self.stored.update(dict.fromkeys(task.writes, stored))
         for other in self.after[number]:
             # Its first reader gets a record as it is stored.
-            first = [(port, at) for port, at in self.tasks[other].reads if at in mine]
+            first = [(port, at) for port, at in self.tasks[other].reads if at in unread]
             self._hold(self.tasks[other].engine, first)
-            mine -= {at for _, at in first}
+            unread -= {at for _, at in first}
             self.there[other] = max(self.there[other], stored)
             self.left[other] -= 1
             if not self.left[other]:
-                self.ready.add(other)
+                insort(self.ready[self.tasks[other].engine], other)
 
     def _hold(self, engine: str, records: Iterable[tuple[str, int]]) -> None:
         for port, at in records:
