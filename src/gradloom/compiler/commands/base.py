@@ -81,6 +81,20 @@ class Kept:
         """Tiles of each tap that a tile of the result takes at most."""
         return [deep] * taps if self.some is None else tiles_of_taps(self.some, back)
 
+    def spans(self, some: Sequence[int], j: int, back: bool) -> list[range]:
+        """Neighbours among some tiles of what is summed over, for tile ``j`` of what is made by the first tap.
+
+        Tiles of zeros are left out, but for one.
+        """
+        there = list(some)
+        if self.some is not None:
+            filled = self.some[0].T if back else self.some[0]
+            there = [k for k in some if filled[2 * k : 2 * k + 2, 2 * j : 2 * j + 2].any()] or there[:1]
+        made: list[range] = []
+        for k in there:
+            made[-1:] = [range(made[-1].start, k + 1)] if made and made[-1].stop == k else [*made[-1:], range(k, k + 1)]
+        return made
+
     def pieces(self, j: int, tap: int, deep: int, back: bool) -> list[Piece]:
         """What makes tile ``j`` of the columns by a tap; ``deep``: tiles of what is summed over."""
         made = []

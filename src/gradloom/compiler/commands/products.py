@@ -70,7 +70,9 @@ class Products(Elements):
             for j in range(made.wide):
                 bias = None if layer is None or part.start else self.bias(*layer, j)
                 for i in range(made.high):
-                    terms = [self._term(*pair, i, j, back, range(ks[0], ks[-1] + 1)) for pair, ks in some if ks]
+                    terms = [
+                        self._term(*pair, i, j, back, deep) for pair, ks in some for deep in pair[1].spans(ks, j, back)
+                    ]
                     self.tiler.product(own, (i, j), terms, bias=bias, positive=positive and len(parts) == 1)
 
         self.added(made, parts, some, **({"positive": 1} if positive else {}))

@@ -128,8 +128,9 @@ class _Writer:
         )
         if norm.centred and parts.width > parts.used:
             over = many // (norm.o.rows // norm.span) if norm.over_rows else 1
-            all_of = self.product(np.kron(np.eye(many // over), np.ones((over, over))), means, "whole")
-            fill = self.scaled_sum(all_of, "mean", parts.filling(), 1 / (size * over * parts.count))
+            if over > 1:
+                means = self.product(np.kron(np.eye(many // over), np.ones((over, over))), means, "whole")
+            fill = self.scaled_sum(means, "mean", parts.filling(), 1 / (size * over * parts.count))
             whole = self.added(whole, fill, "filled")
         ends = self.normed(whole, many)
         factors, shifts = self.halves(ends)
