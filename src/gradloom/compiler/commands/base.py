@@ -1,7 +1,7 @@
 """The tensors of a program, and what its parts share."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -56,6 +56,14 @@ class Piece:
     halves: range
     given: dict[str, int]
 
+    def within(self, deep: range) -> "Piece | None":
+        """What lies among some tiles of what is summed over."""
+        tiles = range(max(self.tiles.start, deep.start), min(self.tiles.stop, deep.stop))
+        if tiles == self.tiles or not tiles:
+            return self if tiles else None
+        first = tiles.start - self.tiles.start
+        return replace(self, records=self.records[first : first + len(tiles)], tiles=tiles)
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -77,9 +85,9 @@ class Kept:
         """The tile for tile ``k`` of what is summed over and tile ``j`` of what is made."""
         return (j, k, tap) if self.flips(back) else (k, j, tap)
 
-    def counts(self, taps: int, deep: int, back: bool) -> list[int]:
-        """Tiles of each tap that a tile of the result takes at most."""
-        return [deep] * taps if self.some is None else tiles_of_taps(self.some, back)
+    def counts(self, taps: int, deep: range, back: bool) -> list[int]:
+        """Tiles of each tap that a tile of the result takes at most, of those that are summed over."""
+        return [len(deep)] * taps if self.some is None else tiles_of_taps(self.some, back, deep)
 
     def spans(self, some: Sequence[int], j: int, back: bool) -> list[range]:
         """Neighbours among some tiles of what is summed over, for tile ``j`` of what is made by the first tap.

@@ -189,6 +189,7 @@ class Convolutions(Products):
         self, made: DraftValue, summands: Sequence[Summand], *, layer: Convolution | None = None, back: bool = False
     ) -> None:
         """Sums of products by address, and of own rows; ``layer``: whose result it is."""
+        summands = [part for each in summands for part in each.cut()]
         counts = [each.counts(back) for each in summands]
         begins = list(accumulate(map(len, counts), initial=0))
         parts = portions([count for some in counts for count in some])
@@ -220,7 +221,7 @@ class Convolutions(Products):
         for pair in each.pairs:
             assert each.gather is not None
             tiles = self.tiler.read(pair[0], NARROW)
-            made += each.gather.terms(each.layer, taps, span, pair, tiles, at[1], columns, back)
+            made += each.gather.terms(each.layer, taps, span, pair, tiles, at[1], columns, back, each.deep)
         return made + [self._term(x, kept, *at, back) for x, kept in each.rows if not taps.start]
 
     @property

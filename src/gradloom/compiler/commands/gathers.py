@@ -13,10 +13,10 @@ from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.pixels import Pixels, taps
 from gradloom.rtl.formats.tiles.product import REACH
 
-from ..weights.matrices import HALF
+from ..weights.matrices import HALF, depths
 from .base import Kept
 
-__all__ = ["Gather", "addresses", "tiles_of_rows"]
+__all__ = ["Gather", "addresses", "depths_of", "tiles_of_rows"]
 
 Sides = tuple[int, int]
 
@@ -62,6 +62,10 @@ class Gather:
         """Tiles that the rows of a tile come from at most."""
         return tiles_of_rows(np.stack(self.sources))
 
+    def depths(self, wide: int) -> list[range]:
+        """See :func:`~..weights.matrices.depths`."""
+        return depths_of(np.stack(self.sources), wide)
+
     def terms(
         self,
         layer: str,
@@ -72,16 +76,23 @@ class Gather:
         j: int,
         columns: int,
         back: bool,
+        within: range | None = None,
     ) -> list[Term]:
         """Products of some taps and rows of the result with the ``columns`` of tile ``j``.
 
-        ``tiles``: codes of the tensor of the pair. Matrices of zeros, taps that read none of the rows and tiles of the
-        tensor that no matrix takes are left out.
+        ``tiles``: codes of the tensor of the pair, of which those ``within`` are summed over. Matrices of zeros, taps
+        that read none of the rows and tiles of the tensor that no matrix takes are left out.
         """
         x, kept = pair
         reached = ((tap, _reach(self.sources[tap][rows.start : rows.stop])) for tap in some)
         taps = [(tap, near) for tap, near in reached if near is not None]
-        pieces = [(tap, near, piece) for tap, near in taps for piece in kept.pieces(j, tap, x.wide, back)]
+        within = range(x.wide) if within is None else within
+        pieces = [
+            (tap, near, piece)
+            for tap, near in taps
+            for each in kept.pieces(j, tap, x.wide, back)
+            if (piece := each.within(within)) is not None
+        ]
         if not pieces:
             return []
         first = min(near[0] for _, near, _ in pieces)
@@ -128,6 +139,11 @@ def tiles_of_rows(sources: np.ndarray) -> int:
     whole = tiles.reshape(len(tiles), -1, EDGE)
     first = np.where(whole < 0, whole.max(initial=0), whole).min((0, 2))
     return max(int((whole.max((0, 2)) - first).max()) + 1, 0)
+
+
+def depths_of(rows: np.ndarray, wide: int) -> list[range]:
+    """:func:`~..weights.matrices.depths` of places ``[taps, rows]``."""
+    return depths(wide, max(tiles_of_rows(own[None]) for own in rows), tiles_of_rows(rows))
 
 
 def _reach(rows: np.ndarray) -> tuple[int, int] | None:

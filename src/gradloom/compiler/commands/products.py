@@ -1,14 +1,14 @@
 """Products of tensors with matrices, and gradients of what learns beside them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradloom.graph.operations import Convolution, Linear, Rest
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, REST
 
-from ..weights.matrices import ROWS, portions
+from ..weights.matrices import ROWS, among, portions
 from .base import Kept
 from .elements import Elements
 from .gathers import Gather
@@ -23,18 +23,28 @@ Pair = tuple[DraftValue, Kept]
 class Summand:
     """Products that are added to a tensor: of pairs by address, and of own rows.
 
-    ``layer``: whose they are.
+    ``layer``: whose they are. ``deep``: of pairs, tiles of what is summed over; None: all.
     """
 
     layer: str
     rows: Sequence[Pair]
     gather: Gather | None = None
     pairs: Sequence[Pair] = ()
+    deep: range | None = None
+
+    def cut(self) -> "list[Summand]":
+        """The same as several that are held at once tap by tap."""
+        if self.gather is None:
+            return [self]
+        parts = self.gather.depths(max(x.wide for x, _ in self.pairs))
+        if len(parts) == 1:
+            return [self]
+        return [replace(self, rows=() if n else self.rows, deep=deep) for n, deep in enumerate(parts)]
 
     def counts(self, back: bool) -> list[int]:
         """Tiles of each tap that a tile of the result takes at most; the first has those of own rows."""
         places = 1 if self.gather is None else len(self.gather.places)
-        counts = [kept.counts(places, x.wide, back) for x, kept in self.pairs]
+        counts = [kept.counts(places, among(x.wide, self.deep), back) for x, kept in self.pairs]
         made = [sum(many) for many in zip([0] * places, *counts)]
         made[0] += sum(x.wide for x, _ in self.rows)
         return made

@@ -7,7 +7,6 @@ update engine.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -23,12 +22,13 @@ from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
 from ..commands.base import is_plain
-from ..commands.gathers import addresses, tiles_of_rows
+from ..commands.gathers import addresses
 from ..commands.tied import chosen_rows, repeated, taken_back
 from ..weights.matrices import (
     HELD,
     ROWS,
     TapRows,
+    among,
     blocks,
     matrices,
     portions,
@@ -43,6 +43,7 @@ from ..weights.packed import kernel_codes
 from .between import Between
 from .held import Counts, Held
 from .objectives import falling
+from .summands import Summand, columns
 
 __all__ = ["IntegerNetwork"]
 
@@ -50,27 +51,7 @@ __all__ = ["IntegerNetwork"]
 _REST = "~rest"
 
 
-@dataclass(frozen=True)
-class _Summand:
-    """Products that are added to a tensor: of pairs of tensors and kernels by address, and of own rows in ``more``.
-
-    ``each``: whose they are, with its ``rows`` by tap.
-    """
-
-    each: Linear | Convolution
-    more: Sequence[tuple[TileCoded, TileCoded]]
-    rows: np.ndarray | None = None
-    pairs: Sequence[tuple[Held, str]] = ()
-
-    @property
-    def streamed(self) -> int:
-        """Tiles of tensors that a tile of the result takes at most."""
-        reach = 0 if self.rows is None else tiles_of_rows(self.rows)
-        wide = sum(-(-held.exact.shape[1] // EDGE) for held, _ in self.pairs)
-        return reach * wide + sum(x.exponents.shape[1] for x, _ in self.more)
-
-
-_Back = Sequence[Held | _Summand | None]
+_Back = Sequence[Held | Summand | None]
 
 
 class IntegerNetwork(Between):
@@ -181,13 +162,14 @@ class IntegerNetwork(Between):
         """Rows of taps of what learns."""
         return used_rows(self._shaped(each, name), name in self.ties)
 
-    def _counts(self, each: Operation, name: str, back: bool) -> list[int]:
+    def _counts(self, each: Operation, name: str, back: bool, deep: range | None) -> list[int]:
         """Tiles of each tap of a kernel that a tile of the result takes at most."""
         weight = self.weight(each, name)
-        taps, deep, _ = weight.exponents.shape if weight.exponents.ndim > 2 else (1, *weight.exponents.shape)
+        taps, *sides = weight.exponents.shape if weight.exponents.ndim > 2 else (1, *weight.exponents.shape)
+        own = among(sides[int(back)], deep)
         if name in self.learners:
-            return [weight.exponents.shape[-1] if back else deep] * taps
-        return tiles_of_taps(blocks(weight.codes.reshape(taps, *weight.codes.shape[-2:])), back)
+            return [len(own)] * taps
+        return tiles_of_taps(blocks(weight.codes.reshape(taps, *weight.codes.shape[-2:])), back, own)
 
     def renewed(self, name: str, matrix: np.ndarray) -> None:
         """A weight after an update, as a matrix; the machine stores its codes."""
@@ -238,7 +220,7 @@ class IntegerNetwork(Between):
 
     def backward(self, found: Mapping[str, Held], last: Held) -> dict[str, np.ndarray]:
         """Gradients of what learns as matrices, from that of the result."""
-        gradients: dict[str, list[Held | _Summand]] = {self.port.tensor.name: [last]}
+        gradients: dict[str, list[Held | Summand]] = {self.port.tensor.name: [last]}
         learnt = dict[str, Held]()
         for each in reversed(self.operations):
             if each.o.name not in gradients:
@@ -291,7 +273,7 @@ class IntegerNetwork(Between):
                 ks = [k for of, k in places[part] if of == n]
                 if ks:
                     deep = slice(ks[0], ks[-1] + 1)
-                    some.append((_columns(x, deep), transposed(_columns(transposed(w), deep))))
+                    some.append((columns(x, deep), transposed(columns(transposed(w), deep))))
             own = None if part.start else bias
             made.append(self.summed(sums(*some, bias=own, positive=positive and len(parts) == 1)))
         return self._added(made, positive)
@@ -329,7 +311,7 @@ class IntegerNetwork(Between):
 
     def _layer_back(
         self, each: Linear | Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
-    ) -> Sequence[_Summand | None]:
+    ) -> Sequence[Summand | None]:
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
         if weight in self.learners:
@@ -342,7 +324,7 @@ class IntegerNetwork(Between):
         pairs = [(dy.narrow, transposed(self.weight(each, weight)))]
         if through is not None:
             pairs.append((through.narrow, transposed(self.weight(each, each.adapter[0].name))))
-        return [_Summand(each, pairs)]
+        return [Summand(each, pairs)]
 
     def _bias_back(self, each: Linear | Convolution, dy: Held, learnt: dict[str, Held]) -> None:
         if f"{each.layer}.bias" in self.learners:
@@ -385,15 +367,16 @@ class IntegerNetwork(Between):
         more: list[tuple[TileCoded, TileCoded]] = []
         if each.rank:
             a, b = (weight.name for weight in each.adapter)
-            h = found[f"{each.o.name}.hidden"] = self._gathered([_Summand(each, (), rows, [(x, a)])])
+            h = found[f"{each.o.name}.hidden"] = self._gathered([Summand(each, (), rows, [(x, a)])])
             more = [(h.narrow, self.weight(each, b))]
-        own = _Summand(each, more, rows, self._pairs(each, found))
+        own = Summand(each, more, rows, self._pairs(each, found))
         found[each.o.name] = self._gathered([own], bias=self._bias(each), positive=each.positive)
 
     def _gathered(
-        self, summands: Sequence[_Summand], *, back: bool = False, bias: TileCoded | None = None, positive: bool = False
+        self, summands: Sequence[Summand], *, back: bool = False, bias: TileCoded | None = None, positive: bool = False
     ) -> Held:
         """Sums of products by address, and of own rows, in parts where they are many."""
+        summands = [part for each in summands for part in each.cut()]
         counts = [self._summed_tiles(each, back) for each in summands]
         begins = list(accumulate(map(len, counts), initial=0))
         parts, made = portions([count for some in counts for count in some]), []
@@ -408,26 +391,29 @@ class IntegerNetwork(Between):
             made.append(self.summed(sums(*some, bias=own, positive=cut)))
         return self._added(made, positive)
 
-    def _summed_tiles(self, each: _Summand, back: bool) -> list[int]:
+    def _summed_tiles(self, each: Summand, back: bool) -> list[int]:
         """Tiles of each tap that a tile of the result takes at most; the first has those of own rows."""
-        counts = [sum(many) for many in zip(*(self._counts(each.each, name, back) for _, name in each.pairs))] or [0]
+        counts = [
+            sum(many) for many in zip(*(self._counts(each.each, name, back, each.deep) for _, name in each.pairs))
+        ] or [0]
         counts[0] += sum(x.exponents.shape[1] for x, _ in each.more)
         return counts
 
-    def _by_address(self, each: _Summand, taps: slice, back: bool) -> list[tuple[Any, ...]]:
+    def _by_address(self, each: Summand, taps: slice, back: bool) -> list[tuple[Any, ...]]:
         """Products of some taps."""
         made: list[tuple[Any, ...]] = []
         for x, name in each.pairs:
             kernel = self._taps(self.weight(each.each, name))
             kernel = transposed(kernel) if back else kernel
             assert each.rows is not None
-            made.append((x.narrow, each.rows[taps], TileCoded(kernel.codes[taps], kernel.exponents[taps])))
+            own, kept = each.within(x.narrow, kernel, taps)
+            made.append((own, each.rows[taps], kept))
         return made
 
-    def _gradient(self, parts: Sequence[Held | _Summand]) -> Held:
+    def _gradient(self, parts: Sequence[Held | Summand]) -> Held:
         """A gradient that readers of a tensor have made: their products are one sum, where that is held at once."""
         made = list[Held]()
-        for own in together(parts, _Summand, lambda each: (sum(self._summed_tiles(each, True)), each.streamed)):
+        for own in together(parts, Summand, lambda each: (sum(self._summed_tiles(each, True)), each.streamed)):
             if isinstance(own, Held):
                 made.append(own)
                 continue
@@ -455,7 +441,7 @@ class IntegerNetwork(Between):
             self._taps_back(each, weight, dy, x, learnt)
         if not wanted[0]:
             return [None]
-        return [_Summand(each, more, self._addresses(each, True), pairs)]
+        return [Summand(each, more, self._addresses(each, True), pairs)]
 
     def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> Held:
         """Gradient of a kernel by what comes to a row of the input by each tap, side by side."""
@@ -467,7 +453,7 @@ class IntegerNetwork(Between):
             taps = [n for n, (begin, _, count) in enumerate(places) if begin < start + EDGE and start < begin + count]
             own = [(places.begins[tap] - start, places.firsts[tap], places.counts[tap]) for tap in taps]
             deep = -own[0][0] // EDGE if own[0][0] < 0 else 0
-            some = _columns(dy.narrow, slice(deep, deep + 1))
+            some = columns(dy.narrow, slice(deep, deep + 1))
             same = np.zeros((len(taps), some.codes.shape[1], min(EDGE, places.total - start)))
             for matrix, (begin, first, count) in zip(same, own):
                 at = np.arange(max(min(count, features - first, EDGE), 0)) if begin >= 0 else np.arange(matrix.shape[0])
@@ -480,8 +466,3 @@ class IntegerNetwork(Between):
         small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
         learnt[name] = self._over_rows(small, x)
         return came
-
-
-def _columns(x: TileCoded, tiles: slice) -> TileCoded:
-    """Some tiles of columns."""
-    return TileCoded(x.codes[:, EDGE * tiles.start : EDGE * tiles.stop], x.exponents[:, tiles])

@@ -245,4 +245,3 @@ class _Writer:
     def put(self, operation: Operation) -> Tensor:
         self.done.append(operation)
         return operation.o
-

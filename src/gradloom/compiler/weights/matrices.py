@@ -17,7 +17,9 @@ __all__ = [
     "HELD",
     "ROWS",
     "TapRows",
+    "among",
     "blocks",
+    "depths",
     "levels",
     "matrices",
     "pitch",
@@ -72,8 +74,13 @@ def blocks(taps: np.ndarray) -> np.ndarray:
     return np.asarray(found)
 
 
-def tiles_of_taps(some: np.ndarray, back: bool) -> list[int]:
-    """Tiles of each tap that a tile of the result takes at most, of :func:`blocks`; ``back``: of the gradient."""
+def tiles_of_taps(some: np.ndarray, back: bool, deep: range) -> list[int]:
+    """Tiles of each tap that a tile of the result takes at most, of :func:`blocks`.
+
+    ``back``: of the gradient; ``deep``: tiles of what is summed over that count.
+    """
+    own = slice(2 * deep.start, 2 * deep.stop)
+    some = some[:, :, own] if back else some[:, own]
     high, wide = some.shape[1:]
     whole = np.pad(some, ((0, 0), (0, high % 2), (0, wide % 2)))
     tiles = whole.reshape(len(some), -1, 2, whole.shape[2] // 2, 2).any((2, 4))
@@ -94,6 +101,24 @@ def portions(counts: Sequence[int], most: int = HELD // 2) -> list[slice]:
             total = 0
         total += count
     return [slice(*pair) for pair in zip(ends, [*ends[1:], len(counts)])]
+
+
+def depths(wide: int, alone: int, reach: int) -> list[range]:
+    """Parts of the ``wide`` tiles that products by address are summed over.
+
+    There are several where the rows of one tap alone are of more tiles than are held at once. ``alone``: tiles of rows
+    that a tap reads for a tile of the result, ``reach``: all taps.
+    """
+    if alone * wide <= HELD:
+        return [range(wide)]
+    count = -(-wide // max(HELD // (2 * reach), 1))
+    step = -(-wide // count)
+    return [range(first, min(first + step, wide)) for first in range(0, wide, step)]
+
+
+def among(wide: int, deep: range | None) -> range:
+    """Those of ``wide`` tiles that a part has; None: all."""
+    return range(wide) if deep is None else range(min(deep.start, wide), min(deep.stop, wide))
 
 
 def together(
