@@ -1,6 +1,6 @@
 """Writes the program of a network: a forward pass, or a whole step of training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -120,6 +120,7 @@ def lower(
     rules: Mapping[str, Rule] | None = None,
     whole: bool = False,
     reader: TileStep | None = None,
+    wanted: Collection[str] = (),
 ) -> TileStep:
     """The program of a step of ``samples`` samples.
 
@@ -138,9 +139,11 @@ def lower(
         All tensors go to memory, so that they can be read; else those that are only forwarded do not.
     reader : TileStep, optional
         Whose inputs the results are; this program lies behind it.
+    wanted : collection of str
+        Inputs whose gradients go to memory, as those of a part of a network do.
     """
     first = 0 if reader is None else rounded(reader.program.length)
-    return _Writer(Tiler(config, first), network, samples, rules or {}).write(loss, whole, reader)
+    return _Writer(Tiler(config, first), network, samples, rules or {}).write(loss, whole, reader, wanted)
 
 
 class _Writer(Convolutions, Rows, Tied, Updates):
@@ -171,7 +174,7 @@ class _Writer(Convolutions, Rows, Tied, Updates):
         """The same of 8 bits."""
         return self.codes(np.zeros((EDGE, EDGE)), NARROW)
 
-    def write(self, loss: str | None, whole: bool, reader: TileStep | None) -> TileStep:
+    def write(self, loss: str | None, whole: bool, reader: TileStep | None, wanted: Collection[str]) -> TileStep:
         """Everything."""
         port, results = self.network.outputs[0], [each.tensor.name for each in self.network.outputs]
         self.operations: Sequence[Operation] = needed(self.network.operations, results)
@@ -185,8 +188,10 @@ class _Writer(Convolutions, Rows, Tied, Updates):
         if loss is not None:
             falling, error = self._loss(loss, result)
             # With the target, which the host knows, the error says the result.
-            shown = error or shown
-            self._backward(port.tensor.name, falling)
+            if error:
+                shown = error | {name: value for name, value in shown.items() if name != port.tensor.name}
+            back = self._backward(port.tensor.name, falling, wanted)
+            shown |= {f"{name}.gradient": value for name, value in back.items()}
             self.taken_back()
             rules = self.update()
         places = {} if self.places else {name: self.tiler.read(value, WIDE) for name, value in shown.items()}
@@ -286,8 +291,9 @@ class _Writer(Convolutions, Rows, Tied, Updates):
         self.scaled(made, error, 1 / (count if loss == "labels" else result.rows))
         return made, {}
 
-    def _backward(self, name: str, last: DraftValue) -> None:
-        moving = dependent(self.operations, list(self.rules))
+    def _backward(self, name: str, last: DraftValue, inputs: Collection[str]) -> dict[str, DraftValue]:
+        """Gradients of inputs that are wanted."""
+        moving = dependent(self.operations, list(self.rules), inputs)
         gradients: dict[str, list[DraftValue | Summand]] = {name: [last]}
         first = {t.name: each for each in reversed(self.operations) for t in each.i}
         for each in reversed(self.operations):
@@ -304,6 +310,8 @@ class _Writer(Convolutions, Rows, Tied, Updates):
                 # Its other readers are done: products go near those of the last.
                 if first[t.name] is each and t.name in gradients:
                     gradients[t.name] = [self._whole(t, gradients[t.name])]
+        found = {each.tensor.name: each.tensor for each in self.network.inputs}
+        return {name: self._whole(found[name], gradients[name]) for name in inputs}
 
     def _whole(self, t: Tensor, parts: Sequence[DraftValue | Summand]) -> DraftValue:
         """A gradient that readers of a tensor have made: their products are one sum, where that is held at once."""

@@ -9,9 +9,15 @@ from .base import Operation, Tensor
 __all__ = ["dependent", "kept"]
 
 
-def dependent(operations: Sequence[Operation], learners: Collection[str]) -> Collection[str]:
-    """Names of the tensors that depend on a learner; no others' gradient is needed."""
-    return program.dependent(operations, lambda each: any(weight.name in learners for weight in each.weights))
+def dependent(
+    operations: Sequence[Operation], learners: Collection[str], inputs: Collection[str] = ()
+) -> Collection[str]:
+    """Names of the tensors that depend on a learner, or on some ``inputs``; no others' gradient is needed."""
+
+    def learns(each: Operation) -> bool:
+        return any(weight.name in learners for weight in each.weights) or any(t.name in inputs for t in each.i)
+
+    return {*program.dependent(operations, learns), *inputs}
 
 
 def kept(operations: Sequence[Operation], learners: Collection[str]) -> list[Tensor]:

@@ -162,6 +162,12 @@ def _say_unet(result: dict[str, Any]) -> None:
         f"follow one another; alone, array {step['array'] / 1e6:,.2f} M, elements {step['element'] / 1e6:,.2f} M, "
         f"norms {step['norm'] / 1e6:,.2f} M, reading {step['read'] / 1e6:,.2f} M, writing {step['write'] / 1e6:,.2f} M"
     )
+    if (found := result.get("forecast")) is not None:
+        say(
+            f"- the program of {result['only']}, what it reads and makes in memory: [bold]{found['cycles']:,} "
+            f"cycles[/bold], {found['milliseconds']:.2f} ms at {found['clock_mhz']} MHz; {found['commands']:,} "
+            f"commands, a window of {found['window_bytes']:,} bytes"
+        )
 
 
 def _say_text(result: dict[str, Any]) -> None:

@@ -3,30 +3,39 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gradloom.compiler.estimate.products import ShapedProduct, backward, forward, is_known, narrow_tensors, parameters
 from gradloom.graph.base import Operation
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.models.files.unet import UNet, find_unet
 from gradloom.systems.asked import Asked
-from gradloom.systems.results import Planned, PlannedProduct
+from gradloom.systems.results import Planned, PlannedCycles, PlannedProduct
 from gradloom.workload import Progress
 
 from .requests import DiffusionPlan
-from .unet import PROMPT, TARGETS, adapted, learners_of, operations
+from .unet import PROMPT, TARGETS, adapted, learners_of, operations, part_named
+
+if TYPE_CHECKING:
+    from gradloom.compiler.lowering import TileStep
 
 __all__ = ["ARRAY", "memory", "plan", "planned"]
 
 #: Rows and columns of the array that products are counted on, unless asked otherwise: those of ``cdm-qta-kv260``.
 ARRAY = (64, 32)
+#: Products that are asked for by a name of their own.
+ONLY = ("all", "cross-attention")
 
 
 def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
     """Products, memory and cycles of a LoRA step of a UNet.
 
-    ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.compiler.estimate.bounds`.
+    ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.compiler.estimate.bounds`. Of a
+    part ``forecast`` is that of its program, see :func:`.program.part.part_step`.
     """
     from gradloom.compiler.estimate.bounds import step_bounds, summed
+
+    from .program.part import part_step
 
     text = options.seq
     if options.model is None:
@@ -42,7 +51,30 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
         net, only=options.only, rank=rank, targets=targets, text=text, batch=batch, array=size, known_prompt=known
     )
     learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
+    if options.only not in ONLY:
+        for name, given, usual in (("array", options.array, None), ("known_prompt", known, False)):
+            if given != usual:
+                raise ValueError(f"{name}={given}: must be left out with only={options.only}, whose program has none")
+        tell(0, 0, f"planning {options.only}")
+        step = part_step(config, learnt, options.only, batch, asked.preset.workload.lr)
+        result["forecast"] = _forecast(step, tell)
     return result | {"step": summed(step_bounds(learnt, config, batch, array=size, known=_known(known)))}
+
+
+def _forecast(step: "TileStep", tell: Progress) -> PlannedCycles:
+    from gradloom.sim.time.forecast import forecast
+
+    program = step.program
+    tell(0, 0, f"forecasting {len(program.instructions):,} commands")
+    found = forecast(program)
+    return {
+        "cycles": found.total,
+        "phases": found.phases,
+        "clock_mhz": found.clock_mhz,
+        "milliseconds": round(found.total / (1e3 * found.clock_mhz), 3),
+        "commands": len(program.instructions),
+        "window_bytes": program.length,
+    }
 
 
 def _known(known_prompt: bool) -> tuple[str, ...]:
@@ -70,7 +102,8 @@ def planned(
 ) -> Planned:
     """Products of a LoRA step on ``batch`` images, sums and memory.
 
-    ``only``: all products, or those of ``cross-attention``: its projections and their adapters, without scores and mix.
+    ``only``: all products, or those of ``cross-attention``: its projections and their adapters, without scores and mix;
+    or of a part, the layers whose names begin so.
     A product's operands are a byte each, results one, or two where not only products read them.
 
     Cycles are those of an array that loads a tile under the one
@@ -80,8 +113,6 @@ def planned(
     """
     if targets not in TARGETS:
         raise ValueError(f"targets={targets}: must be one of {', '.join(TARGETS)}")
-    if only not in ("all", "cross-attention"):
-        raise ValueError(f"only={only}: must be all or cross-attention")
     for name, value, most in (("batch", batch, 64), ("rows", array[0], 256), ("columns", array[1], 256)):
         if not 1 <= value <= most:
             raise ValueError(f"{name}={value}: must be from 1 to {most}")
@@ -89,6 +120,8 @@ def planned(
         raise ValueError("rank=0: must be 1, 2, 4, 8, 16 or 32")
     plain = operations(net, text=text)
     learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
+    if only not in ONLY:
+        part_named(learnt, only)
     ways = {"forward": forward(learnt, batch, known=_known(known_prompt)), "backward": backward(learnt, batch)}
     products = [_row(way, each, array) for way, made in ways.items() for each in made if _wanted(each, only)]
     cycles = sum(row["cycles"] for row in products)
@@ -116,7 +149,7 @@ def planned(
 
 
 def _wanted(product: ShapedProduct, only: str) -> bool:
-    return only == "all" or (".attn2.to_" in product.layer)
+    return {"all": True, "cross-attention": ".attn2.to_" in product.layer}.get(only, product.layer.startswith(only))
 
 
 def _row(way: str, product: ShapedProduct, array: tuple[int, int]) -> PlannedProduct:

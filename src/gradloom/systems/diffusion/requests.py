@@ -40,7 +40,7 @@ class DiffusionPlan(Options):
     """Options of a plan of a diffusion model's LoRA step."""
 
     model: str | None = option("sd-v1.5, or a configuration of diffusers' UNet2DConditionModel.", metavar="M")
-    only: str = option("Products: cross-attention or all.", "all")
+    only: str = option("Products: all, cross-attention, or a part with its forecast, as down_blocks.0.", "all")
     array: str | None = option("Rows and columns of the array.", metavar="ROWSxCOLS", usual="the preset's: 64x32")
     batch: int = option("Images a step.", 1)
     known_prompt: bool = option("Products with frozen weights of the prompt are kept.", False)

@@ -28,6 +28,7 @@ __all__ = [
     "learners_of",
     "network",
     "operations",
+    "part_named",
     "targets_of",
     "timesteps",
     "values_of",
@@ -104,16 +105,26 @@ def timesteps(net: UNet, steps: np.ndarray) -> np.ndarray:
     return np.concatenate(pair, axis=1)
 
 
-def network(listed: Sequence[Operation], values: Values) -> Network:
+def part_named(listed: Sequence[Operation], name: str) -> list[Operation]:
+    """The operations whose results have a name that begins so."""
+    found = [each for each in listed if each.o.name.startswith(name)]
+    if not found:
+        raise ValueError(f"only={name}: must be all, cross-attention, or how names of layers begin, as down_blocks.0")
+    return found
+
+
+def network(listed: Sequence[Operation], values: Values, shown: Iterable[Tensor] = ()) -> Network:
     """The network of a list, with its weights.
 
-    Its inputs are ``latents``, ``timestep`` and ``prompt``, ``[images, rows, features]`` as its result.
+    Its inputs are what no operation makes: ``latents``, ``timestep`` and ``prompt`` of all, ``[images, rows,
+    features]`` as its result. ``shown``: further results.
     """
     made, inputs = set(), dict[str, Tensor]()
     for each in listed:
         inputs |= {t.name: t for t in each.i if t.name not in made}
         made.add(each.o.name)
-    whole = Network(tuple(listed), values, tuple(map(_port, inputs.values())), (_port(listed[-1].o),))
+    outputs = tuple(map(_port, dict.fromkeys((listed[-1].o, *shown))))
+    whole = Network(tuple(listed), values, tuple(map(_port, inputs.values())), outputs)
     return whole.with_operations(listed)
 
 
