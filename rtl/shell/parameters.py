@@ -166,7 +166,7 @@ class ShellParameters(Parameters):
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     forwards : int
         1: STORE may send records to load ports, too, which take them as LOAD's; 2: codes of 16 bits 16 a cycle where
-        memory does not take them.
+        memory does not take them. 0 where no port of the machine takes them.
     ports : int
         AXI4 managers, which share the addresses by stripes of a burst: 1, 2 or 4.
     clock_mhz : float
@@ -178,7 +178,7 @@ class ShellParameters(Parameters):
     queue_depth: int = parameter(16, 2, 16, power=True)
     outstanding: int = parameter(16, 1, 16, power=True)
     requests: int = parameter(0, 0, 1)
-    forwards: int = parameter(0, 0, 2)
+    forwards: int = parameter(0, 0, 0)
     ports: int = parameter(1, 1, 4, power=True)
     clock_mhz: float = parameter(200, 1, 1000, fraction=True)
 

@@ -43,6 +43,10 @@ BAD = {
     "an unknown key of a preset": (("generate", "instantft-kv260", "-o", "out", "--set", "rowz=3"), "rowz"),
     "a word for a number": (("generate", "instantft-kv260", "-o", "out", "--set", "rows=x"), "rows=x"),
     "a value out of bounds": (("generate", "instantft-kv260", "-o", "out", "--set", "rank=900"), "rank=900"),
+    "forwards where no port takes them": (
+        ("generate", "instantft-kv260", "-o", "out", "--set", "forwards=2"),
+        "forwards=2: must be 0",
+    ),
     "a setting that is none": (("generate", "mesh", "-o", "out", "--set", "rows"), "KEY=VALUE"),
     "a setting made twice": (("generate", "mesh", "-o", "out", "--set", "rows=2", "--set", "rows=3"), "rows"),
     "an unknown key of a unit": (("generate", "optimizer", "-o", "out", "--set", "size=3"), "size"),

@@ -1,6 +1,6 @@
 """A LoRA step of a small network in simulated RTL of the whole machine."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -66,6 +66,15 @@ def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(meth
     same(learning_of(network(), "classes", method, targets=targets, rank=2), precise, 5)
 
 
+def test_a_norm_of_more_rows_than_slots_hold():
+    """Groups of 3 channels, of 1,024 rows: by parts, forward and back."""
+    x, first = tensor("x", 32, 32, 3), tensor("first", 32, 32, 6)
+    norm = Norm((first,), tensor("norm", 32, 32, 6), "norm", eps=1e-5, over_rows=True, groups=2)
+    whole = headed([Linear((x,), first, "first"), norm], [x], 70)
+    config = replace(SMALL, x_slots=32, w_slots=32, norm_slots=8)
+    same(learning_of(whole, "classes", "lora", targets="first,head", rank=2), None, 3, config, samples=1)
+
+
 def test_channels_of_several_tiles_come_alone():
     """A kernel of 70 channels in groups reads one tile of each row, forward and back."""
     x, wide = tensor("x", 7, 5, 3), tensor("wide", 7, 5, 70)
@@ -92,20 +101,20 @@ def matrices_of(network, name):
     return matrices(each, name, network.ties[name].index)
 
 
-def same(learning, precise, count):
+def same(learning, precise, count, config=SMALL, samples=4):
     """Three steps of two batches in RTL and in models, by ``count`` programs."""
     prepared = Prepared(learning, "classes", weighted=True, precise=precise_of(learning.network, precise))
-    programs = prepared.programs(SMALL, 4, prepared.rules(1e-2), batches=2)
+    programs = prepared.programs(config, samples, prepared.rules(1e-2), batches=2)
     random = np.random.default_rng(1)
     batches = [
         (
-            prepared.inputs(random.standard_normal((4, *learning.network.inputs[0].shape))),
-            np.diag(np.arange(1, 71) / 30)[random.integers(0, 70, 4)],
+            prepared.inputs(random.standard_normal((samples, *learning.network.inputs[0].shape))),
+            np.diag(np.arange(1, 71) / 30)[random.integers(0, 70, samples)],
         )
         for _ in range(2)
     ]
-    with MachineRunner.simulated(SMALL, timing={"read_latency": 9}) as device:
-        models = Models(SMALL, programs.length)
+    with MachineRunner.simulated(config, timing={"read_latency": 9}) as device:
+        models = Models(config, programs.length)
         expected, made = (MachineSteps(programs, each, prepared.integers(), "classes") for each in (models, device))
         for batch in (0, 1, 0):
             assert made(*batches[batch], batch) == expected(*batches[batch], batch)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.compiler.lowering import lower
 from gradloom.graph.operations import (
     Activation,
     Add,
@@ -23,7 +24,9 @@ from gradloom.graph.operations import (
 )
 from gradloom.program.tiles.drafts import Block, Term
 from gradloom.program.tiles.tiling import Tiler
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, coded
+from gradloom.rtl.shell.engines import LOAD
+from gradloom.sim.reference.tiles.program import TileMachine
 
 from .nets import conv, headed, network, tensor
 from .same import CONFIG, ORDERS, steps
@@ -88,6 +91,62 @@ def test_gradients_by_convolutions_that_read_one_tensor_are_one_sum(features, ke
     step, _, _ = steps(headed(listed, [x]), learners, samples=3, loss="classes", count=2, order=ORDERS[1])
     names = [each.name for each in step.values]
     assert names.count("first.part") == sums and names.count("first.gradient") == sums
+
+
+@pytest.mark.parametrize(("features", "made", "rank"), [(1090, 10, 0), (1090, 10, 2), (10, 1090, 0)])
+def test_convolutions_whose_taps_alone_read_more_tiles_than_slots_hold(features, made, rank):
+    """Lines of 16: a tap's rows of a tile lie in two tiles, of 18 tiles of channels each, forward or back."""
+    x = tensor("x", 6, 16, 5)
+    first = conv(x, "first", features, 1)
+    second = replace(conv(first.o, "second", made, 3, pads=1), rank=rank)
+    adapters = ["second.lora_A.weight", "second.lora_B.weight"] if rank else []
+    step, _, _ = steps(
+        headed([first, second], [x]), ["first.bias", *adapters], samples=1, loss="classes", order=ORDERS[0]
+    )
+    names = [each.name for each in step.values]
+    name = "second.part" if features > made else "first.part.part"
+    # In three parts of 6 tiles of channels, two taps are held at once: 15 sums, the last of which has all added.
+    assert sum(each.startswith(name) and each[len(name) :].isdigit() for each in names) == 14
+
+
+def test_gradients_of_inputs_that_are_wanted():
+    """As of a part of a network; nothing in it learns."""
+    x, z = tensor("x", 9, 70), tensor("z", 9, 70)
+    first = Linear((x,), tensor("first", 9, 70), "first")
+    net = network([first, Multiply((first.o, z), tensor("product", 9, 70))], [x, z])
+    step = lower(CONFIG, net, samples=2, loss="values", wanted=("x",))
+    memory, random = TileMachine(CONFIG, step.program.length), np.random.default_rng(0)
+    for offset, content in step.program.contents():
+        memory.write(offset, content)
+    values = {name: random.standard_normal((18, 70)) for name in step.inputs}
+    for name, places in step.inputs.items():
+        for tiles in places:
+            memory.write(tiles.offset, tiles.pack(coded(values[name], tiles.bits)))
+    memory.run(step.written(1))
+    weight, shift = net.values["first.weight"], net.values["first.bias"]
+    y = (values["x"] @ weight.T + shift) * values["z"]
+    wanted = 2 / y.size * (y - values["target"]) * values["z"] @ weight
+    assert set(step.shown) == {"error", "x.gradient"}
+    tiles = step.shown["x.gradient"]
+    found = tiles.unpack(memory.read(tiles.offset, tiles.size)).values
+    assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_tiles_of_zeros_of_a_matrix_are_not_read():
+    """Neither forward nor back; one tile of the result has none but its bias."""
+    x = tensor("x", 9, 5)
+    first = Linear((x,), tensor("first", 9, 256), "first")
+    net = headed([first, Linear((first.o,), tensor("second", 9, 192), "second")], [x])
+    values, blocks = dict(net.values), np.kron([[1, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]], np.ones((64, 64)))
+    values["second.weight"] = values["second.weight"] * blocks
+    sparse = replace(net, values=values)
+    few, all_of = (
+        steps(each, ("first.bias",), samples=2, loss="classes", order=ORDERS[0])[0].program.instructions
+        for each in (sparse, net)
+    )
+    read = [sum(each.operands["beats"] for each in some if each.engine == LOAD) for some in (few, all_of)]
+    # Of 12 tiles forward, and as many back, all but 3, 4 with those that stand for none.
+    assert read[1] - read[0] >= (9 - 1 + 9 - 1) * (EDGE * 4 + 1)
 
 
 def test_sums_over_many_rows_have_parts_that_leave_slots_to_others():

@@ -46,6 +46,16 @@ class Both(One, Other, ShellParameters):
     pass
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_forwards_are_of_machines_whose_ports_take_them(preset):
+    config = PRESETS[preset].config
+    takes = any(getattr(each.port, "forwards", False) for each in config.machine.engines.loads)
+    assert takes == (type(config).largest("forwards") > 0)
+    if not takes:
+        with pytest.raises(ValueError, match="forwards=2: must be 0"):
+            config.replace(forwards=2)
+
+
 def test_a_parameter_of_two_engines_is_one_field():
     names = [field.name for field in dataclasses.fields(Both)]
     assert names.count("size") == 1 and {"depth", "clock_mhz"} < set(names)

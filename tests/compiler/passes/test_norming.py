@@ -1,5 +1,7 @@
 """Norms of any size compute what they did before, and their programs are the integers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,10 @@ NORMS = {
     "groups of 3 of steps": ((7, 12), {"groups": 4, "over_rows": True}),
     "a channel of an image": ((5, 7, 16), {"groups": 16, "over_rows": True}),
     "all of an image": ((9, 40), {"groups": 1, "over_rows": True}),
+    "rows of more than slots hold": ((3, 640), {}),
+    "... by the root of the mean square": ((3, 576), {"centred": False, "bias": False}),
+    "groups of 10 of an image": ((8, 8, 20), {"groups": 2, "over_rows": True}),
+    "groups of 3 of two parts of rows": ((32, 32, 6), {"groups": 2, "over_rows": True}),
 }
 
 
@@ -55,6 +61,33 @@ def test_a_row_that_is_filled_is_near_the_norm(features, mean):
     # Units of 8 bits of a tile: the mean, its share of rows that are filled; 16 bits of the rest.
     unit = 2.0 ** (np.floor(np.log2(np.abs(values).max())) - 6)
     assert off <= unit / 2 / values.std(-1).min() + 2.0**-10 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("shape", "how", "most"),
+    [
+        ((4, 640), {}, 2.0**-9),
+        ((8, 8, 20), {"groups": 2, "over_rows": True}, 2.0**-7),
+        ((32, 32, 16), {"groups": 2, "over_rows": True}, 2.0**-8),
+    ],
+)
+def test_a_norm_of_parts_is_near_the_norm(shape, how, most):
+    """Sums of rows and features are of codes of 8 bits, of many values; the gradient is that of the norm, too."""
+    x = tensor("x", *shape)
+    norm = Norm((x,), tensor("norm", *shape), "norm", eps=1e-5, **how)
+    values = {"x": np.random.default_rng(5).standard_normal((2, *shape)) + 1}
+    alone = headed([norm], [x])
+    wanted = FloatReading(alone).forward(values)["norm"]
+    found = IntegerNetwork(arranged(alone).network).forward(values)["norm"].exact.reshape(wanted.shape)
+    assert np.sqrt(np.square(found - wanted).mean()) < most * wanted.std()
+    first = Linear((x,), tensor("first", *shape), "first")
+    network, learners = headed([first, replace(norm, i=(first.o,))], [x]), ("first.bias",)
+    exact, reading = IntegerNetwork(arranged(network, learners).network, learners), FloatReading(network)
+    got, real = exact.forward(values), reading.forward(values)
+    last = exact.falling("values", got["head"], np.ones((2, 5)))[1]
+    gradient = exact.backward(got, last)["first.bias"].ravel()
+    exactly = reading.backward(real, {"head": last.values.reshape(real["head"].shape)}, set(learners))["first.bias"]
+    assert np.abs(gradient - exactly).max() < 0.1 * np.abs(exactly).max()
 
 
 def test_gains_in_the_order_of_the_file():

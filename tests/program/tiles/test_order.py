@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.program.tiles.order import OrderedTask, ordered
+from gradloom.program.tiles.order import _SEEN, OrderedTask, _Schedule, ordered
 from gradloom.program.tiles.pace import PacedCommand, paced
 
 ROOM = {"one": {"a": 8}, "two": {"a": 8}}
@@ -44,6 +44,14 @@ def test_what_another_task_waits_for_goes_first():
         OrderedTask("two", reads(1, 3), {4: 10}, 1000),
     ]
     assert ordered(tasks, 4, ROOM)[:2] == [1, 0]
+
+
+def test_of_many_tasks_few_are_looked_at(monkeypatch):
+    """Else the effort would grow with their square."""
+    looks, find = [], _Schedule._soonest
+    monkeypatch.setattr(_Schedule, "_soonest", lambda self, number: looks.append(number) or find(self, number))
+    tasks = [OrderedTask("one", reads(n), {1000 + n: 10}, 100) for n in range(400)]
+    assert sorted(ordered(tasks, 4, ROOM)) == list(range(400)) and len(looks) <= (2 * _SEEN + 1) * len(tasks)
 
 
 def test_result_slots_limit_how_far_an_engine_is_ahead():

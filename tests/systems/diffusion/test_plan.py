@@ -10,8 +10,11 @@ from gradloom.compiler.estimate.products import ShapedProduct, backward, forward
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.models.files.unet import SD_V1_5, find_unet, is_unet, parsed
 from gradloom.preset import PRESETS
+from gradloom.program.progress import check_progress
+from gradloom.sim.time.forecast import forecast
 from gradloom.systems.diffusion.plan import planned
-from gradloom.systems.diffusion.unet import RESULT, operations
+from gradloom.systems.diffusion.program.part import part_step
+from gradloom.systems.diffusion.unet import RESULT, operations, part_named
 
 SMALL = {
     "sample_size": 8,
@@ -148,6 +151,31 @@ def test_the_verb_prints_what_the_plan_counts(run):
     assert code == 0 and "859,520,964 parameters" in out and "cycles are of the products" in out
 
 
+@pytest.mark.parametrize(
+    "name", ["mid_block.attentions.0.transformer_blocks.0.attn2", "up_blocks.0.resnets.1", "down_blocks.0.resnets.0"]
+)
+def test_a_part_has_the_forecast_of_its_program(run, tmp_path, name):
+    """Of 48 and 80 channels, whose norms have 6, 10 and 16 features a group; the first residual block learns nothing."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL | {"block_out_channels": [48, 80], "sample_size": 32}))
+    code, out, err = run("plan", str(path), "--only", name, "--seq", "5", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert {each["layer"].startswith(name) for each in found["products"]} == {True}
+    config, listed = PRESETS["cdm-qta-kv260"].config, operations(find_unet(path), text=5, rank=8)
+    step = part_step(config, listed, name, 1, 1e-3)
+    check_progress(step.program.instructions, config.machine.engines, depth=config.queue_depth)
+    made = forecast(step.program)
+    assert (found["forecast"]["cycles"], found["forecast"]["commands"]) == (made.total, len(step.program.instructions))
+    # The gradients of what it reads go to memory, but of what nothing in front of has learnt.
+    inputs = {each.removesuffix(".gradient") for each in step.shown if each.endswith(".gradient")}
+    reads = {t.name for each in part_named(listed, name) for t in each.i} - {
+        each.o.name for each in part_named(listed, name)
+    }
+    assert inputs == {"down_blocks.0.resnets.0": set()}.get(name, {n for n in reads if "block" in n})
+    assert made.total > found["cycles"] > 0
+
+
 #: Options of language models with their defaults, which are refused all the same.
 USUAL = {"bits": "4", "optimizer": "adamw", "store": "words", "head": "float16", "method": "qlora"}
 USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
@@ -160,7 +188,10 @@ USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
         (("sd-v1.5", "--rank", "0"), "rank=0"),
         (("sd-v1.5", "--rank", "3"), "rank=3"),
         (("sd-v1.5", "--rank", "33"), "rank=33"),
-        (("sd-v1.5", "--only", "convolutions"), "only=convolutions"),
+        (("sd-v1.5", "--only", "convolutions"), "only=convolutions: must be all, cross-attention, or how names"),
+        (("sd-v1.5", "--only", "mid_block", "--array", "64x64"), "array=64x64: must be left out with only=mid_block"),
+        (("sd-v1.5", "--only", "mid_block", "--known-prompt"), "known_prompt=True: must be left out"),
+        (("sd-v1.5", "--only", "up_blocks.3.attentions.0"), "attn1.mixed has 32,768 tiles of scores of 4,096 rows"),
         (("sd-v1.5", "--bits", "3"), "bits=3"),
         (("sd-v1.5", "--batch", "0"), "batch=0"),
         (("smollm2-135m", "--batch", "1"), "batch=1"),
