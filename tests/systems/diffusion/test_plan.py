@@ -155,7 +155,7 @@ def test_the_verb_prints_what_the_plan_counts(run):
     "name", ["mid_block.attentions.0.transformer_blocks.0.attn2", "up_blocks.0.resnets.1", "down_blocks.0.resnets.0"]
 )
 def test_a_part_has_the_forecast_of_its_program(run, tmp_path, name):
-    """Of 48 and 80 channels, whose norms have 6, 10 and 16 features a group; the first residual block learns nothing."""
+    """Of 48 and 80 channels, whose norms have 6, 10 and 16 features a group; the first block learns nothing."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(SMALL | {"block_out_channels": [48, 80], "sample_size": 32}))
     code, out, err = run("plan", str(path), "--only", name, "--seq", "5", "--json")
