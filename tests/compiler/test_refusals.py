@@ -43,9 +43,9 @@ FORWARD = {
     "norm: 12 features of a norm must be a power of two": ([X], [norm(X)]),
     "norm: a norm without mean, gain or bias has no command": ([X], [norm(X, centred=False)]),
     "norm: a norm cannot make values positive": ([X], [norm(X, positive=True)]),
-    "norm: 3 groups of a row have no command; take one": ([X], [norm(X, groups=3)]),
+    "norm: groups of 4 features of a row must be whole tiles": ([X], [norm(X, groups=3)]),
     "norm: groups of 3 features must be a power of two, at most 64": ([X], [norm(X, groups=4, over_rows=True)]),
-    "norm: 35 rows of a sample must divide 64 or be a multiple of it": (
+    "norm: 35 rows of a group must divide 64 or be a multiple of it": (
         [IMAGE],
         [norm(IMAGE, groups=3, over_rows=True)],
     ),

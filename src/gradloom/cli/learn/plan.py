@@ -141,9 +141,8 @@ def _say_unet(result: dict[str, Any]) -> None:
         kind["kB"] = round(kind["kB"] + row["bytes"] / 1e3, 1)
     rows = list(kinds.values())
     high, wide = result["array"]
-    table(
-        rows, tuple(rows[0]), False, title=f"{result['model']}: products by shape on {high}×{wide}, of {result['only']}"
-    )
+    names = tuple(rows[0]) if rows else ()
+    table(rows, names, False, title=f"{result['model']}: products by shape on {high}×{wide}, of {result['only']}")
     memory = [{"memory": name.replace("_", " "), "bytes": size} for name, size in result["memory"].items()]
     total = sum(result["memory"].values())
     table([*memory, {"memory": "together", "bytes": total}], ("memory", "bytes"), False)
@@ -157,8 +156,9 @@ def _say_unet(result: dict[str, Any]) -> None:
     )
     say("- cycles are of the products, by shape, loads under compute: no other engine and no memory port is counted")
     step = result["step"]
+    what = "whole step" if result.get("forecast") is None else "part"
     say(
-        f"- the whole step, every record through memory: bound {step['cycles'] / 1e6:,.2f} M cycles, if operations "
+        f"- the {what}, every record through memory: bound {step['cycles'] / 1e6:,.2f} M cycles, if operations "
         f"follow one another; alone, array {step['array'] / 1e6:,.2f} M, elements {step['element'] / 1e6:,.2f} M, "
         f"norms {step['norm'] / 1e6:,.2f} M, reading {step['read'] / 1e6:,.2f} M, writing {step['write'] / 1e6:,.2f} M"
     )

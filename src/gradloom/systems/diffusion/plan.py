@@ -15,6 +15,7 @@ from gradloom.workload import Progress
 
 from .requests import DiffusionPlan
 from .unet import PROMPT, TARGETS, adapted, learners_of, operations, part_named
+from .workload import DiffusionWorkload
 
 if TYPE_CHECKING:
     from gradloom.compiler.lowering import TileStep
@@ -30,12 +31,11 @@ ONLY = ("all", "cross-attention")
 def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
     """Products, memory and cycles of a LoRA step of a UNet.
 
-    ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.compiler.estimate.bounds`. Of a
-    part ``forecast`` is that of its program, see :func:`.program.part.part_step`.
+    ``step`` of the result has sums over all operations of a step, or of a part: see
+    :mod:`gradloom.compiler.estimate.bounds`. Of a part ``forecast`` is that of its program, see
+    :func:`.program.part.part_step`.
     """
     from gradloom.compiler.estimate.bounds import step_bounds, summed
-
-    from .program.part import part_step
 
     text = options.seq
     if options.model is None:
@@ -52,13 +52,18 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
     )
     learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
     if options.only not in ONLY:
+        from .program.part import part_step
+
         for name, given, usual in (("array", options.array, None), ("known_prompt", known, False)):
             if given != usual:
                 raise ValueError(f"{name}={given}: must be left out with only={options.only}, whose program has none")
+        workload = asked.preset.workload
+        assert isinstance(workload, DiffusionWorkload)
         tell(0, 0, f"planning {options.only}")
-        step = part_step(config, learnt, options.only, batch, asked.preset.workload.lr)
+        step = part_step(config, learnt, options.only, batch, workload.lr)
         result["forecast"] = _forecast(step, tell)
-    return result | {"step": summed(step_bounds(learnt, config, batch, array=size, known=_known(known)))}
+    bounds = step_bounds(learnt, config, batch, array=size, known=_known(known))
+    return result | {"step": summed(each for each in bounds if _of_part(each.layer, options.only))}
 
 
 def _forecast(step: "TileStep", tell: Progress) -> PlannedCycles:
@@ -148,8 +153,12 @@ def planned(
     }
 
 
+def _of_part(layer: str, only: str) -> bool:
+    return only in ONLY or layer.startswith(only)
+
+
 def _wanted(product: ShapedProduct, only: str) -> bool:
-    return {"all": True, "cross-attention": ".attn2.to_" in product.layer}.get(only, product.layer.startswith(only))
+    return ".attn2.to_" in product.layer if only == "cross-attention" else _of_part(product.layer, only)
 
 
 def _row(way: str, product: ShapedProduct, array: tuple[int, int]) -> PlannedProduct:
