@@ -176,6 +176,14 @@ def test_a_part_has_the_forecast_of_its_program(run, tmp_path, name):
     assert made.total > found["cycles"] > 0
 
 
+def test_a_part_without_products_says_its_forecast(run, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL))
+    code, out, err = run("plan", str(path), "--only", "mid_block.resnets.0.norm1")
+    assert code == 0, err
+    assert "the program of mid_block.resnets.0.norm1" in " ".join(out.split()) and "the part, every record" in out
+
+
 #: Options of language models with their defaults, which are refused all the same.
 USUAL = {"bits": "4", "optimizer": "adamw", "store": "words", "head": "float16", "method": "qlora"}
 USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}

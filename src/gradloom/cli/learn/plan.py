@@ -141,8 +141,10 @@ def _say_unet(result: dict[str, Any]) -> None:
         kind["kB"] = round(kind["kB"] + row["bytes"] / 1e3, 1)
     rows = list(kinds.values())
     high, wide = result["array"]
-    names = tuple(rows[0]) if rows else ()
-    table(rows, names, False, title=f"{result['model']}: products by shape on {high}×{wide}, of {result['only']}")
+    # A part may have no product.
+    if rows:
+        what = f"{result['model']}: products by shape on {high}×{wide}, of {result['only']}"
+        table(rows, tuple(rows[0]), False, title=what)
     memory = [{"memory": name.replace("_", " "), "bytes": size} for name, size in result["memory"].items()]
     total = sum(result["memory"].values())
     table([*memory, {"memory": "together", "bytes": total}], ("memory", "bytes"), False)
