@@ -126,3 +126,15 @@ def test_a_constant_group_is_its_bias():
 def test_a_group_that_is_too_large_is_refused():
     with pytest.raises(ValueError, match="has 65536 values, must have at most 32768"):
         vector.TileNorm(np.ones(64), np.ones(64), rows=1024, groups=1, eps=1e-5)
+
+
+def test_groups_of_whole_tiles_of_rows_are_norms_of_their_own():
+    """Gradients of a tile of rows have the bits of the one with the least root, also of groups."""
+    random = np.random.default_rng(3)
+    x, dy = random.standard_normal((2, 70, 256)) * np.geomspace(1, 1e3, 70)[:, None]
+    gain, bias = random.standard_normal((2, 256))
+    whole = vector.TileNorm(gain, bias, rows=1, groups=2, eps=1e-5, by_row=True)
+    for at in (slice(0, 128), slice(128, 256)):
+        own = vector.TileNorm(gain[at], bias[at], rows=1, groups=1, eps=1e-5)
+        np.testing.assert_array_equal(whole.forward(x)[:, at], own.forward(x[:, at]))
+        np.testing.assert_array_equal(whole.backward(dy, x)[:, at], own.backward(dy[:, at], x[:, at]))
