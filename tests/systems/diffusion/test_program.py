@@ -137,7 +137,7 @@ def test_columns_of_tiles_far_apart_are_rounded_as_the_engine_does():
 
 BAD = {
     "a tensor that fills a tile in part": (dict(channels=(16, 64)), {}, "groups of 10 features must be a power of two"),
-    "sides that are no power of two": (dict(size=12), {}, "144 rows of a sample must divide 64 or be a multiple of it"),
+    "sides that are no power of two": (dict(size=12), {}, "144 rows of a group must divide 64 or be a multiple of it"),
 }
 
 
