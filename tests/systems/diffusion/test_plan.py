@@ -10,6 +10,7 @@ from gradloom.compiler.estimate.products import ShapedProduct, backward, forward
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.models.files.unet import SD_V1_5, find_unet, is_unet, parsed
 from gradloom.preset import PRESETS
+from gradloom.program import progress
 from gradloom.program.progress import check_progress
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.diffusion.plan import planned
@@ -174,6 +175,14 @@ def test_a_part_has_the_forecast_of_its_program(run, tmp_path, name):
     }
     assert inputs == {"down_blocks.0.resnets.0": set()}.get(name, {n for n in reads if "block" in n})
     assert made.total > found["cycles"] > 0
+
+
+def test_a_part_that_would_not_end_is_refused(run, tmp_path, monkeypatch):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL))
+    monkeypatch.setattr(progress, "MOST", 0)
+    code, out, err = run("plan", str(path), "--only", "mid_block.resnets.0.norm1")
+    assert code == 2 and out == "" and "only=mid_block.resnets.0.norm1: its program would not end: token" in err
 
 
 def test_a_part_without_products_says_its_forecast(run, tmp_path):

@@ -12,6 +12,7 @@ from gradloom.graph.base import Operation
 from gradloom.graph.dependence import dependent
 from gradloom.graph.operations import Attention
 from gradloom.program.descent import AdamW
+from gradloom.program.progress import StuckError, check_progress
 from gradloom.rtl.formats.tiles.codes import EDGE
 
 from ..unet import learners_of, network, part_named
@@ -47,4 +48,9 @@ def part_step(config: Any, listed: Sequence[Operation], name: str, batch: int, l
     ready = arranged(network(some, values, shown), learners).network
     rules = rules_of(AdamW(lr=lr), {each: np.asarray(values[each]) for each in learners})
     loss = "values" if some[-1].o.name in moving else None
-    return lower(config, ready, samples=batch, loss=loss, rules=rules, wanted=sorted(wanted) if loss else ())
+    step = lower(config, ready, samples=batch, loss=loss, rules=rules, wanted=sorted(wanted) if loss else ())
+    try:
+        check_progress(step.program.instructions, config.machine.engines, depth=config.queue_depth)
+    except StuckError as error:
+        raise ValueError(f"only={name}: its program would not end: {error}; name a smaller part") from None
+    return step
