@@ -22,6 +22,7 @@ from gradloom.graph.operations import (
     Softmax,
     Upsample,
 )
+from gradloom.program.tiles import jobs
 from gradloom.program.tiles.drafts import Block, Term
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, coded
@@ -107,6 +108,18 @@ def test_convolutions_whose_taps_alone_read_more_tiles_than_slots_hold(features,
     name = "second.part" if features > made else "first.part.part"
     # In three parts of 6 tiles of channels, two taps are held at once: 15 sums, the last of which has all added.
     assert sum(each.startswith(name) and each[len(name) :].isdigit() for each in names) == 14
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_tokens_are_posted_by_fewer_commands_where_many_would_be_there(order, monkeypatch):
+    """A counter holds 255; here two."""
+    x = tensor("x", 3, 300)
+    net = headed([Linear((x,), tensor("first", 3, 300), "first")], [x])
+    found, untaken = [], jobs._untaken
+    monkeypatch.setattr(jobs, "_untaken", lambda *given: found.append(untaken(*given)) or found[-1])
+    monkeypatch.setattr(jobs, "_UNTAKEN", 2)
+    steps(net, ("first.bias",), samples=150, loss="classes", order=order)
+    assert len(found) > 1 and found[-1] < found[0]
 
 
 def test_gradients_of_inputs_that_are_wanted():

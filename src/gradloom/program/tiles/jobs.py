@@ -13,7 +13,7 @@ A later wait in one queue for an earlier post in another covers all posts before
 wait needs it.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -25,6 +25,11 @@ from gradloom.rtl.formats.tiles.records import BEAT, TileArgument, record_of
 from .pace import PacedCommand, cycles, paced
 
 __all__ = ["TileJob", "LoadJob", "StoreJob", "Token", "write"]
+
+
+#: Tokens of a kind that may be there untaken, of the 255 that a counter holds: queues run ahead. More are posted by
+#: fewer commands, of up to so many one.
+_UNTAKEN, _COARSEST = 128, 64
 
 
 class Token(IntEnum):
@@ -163,11 +168,47 @@ def _linked(program: PlacedProgram, jobs: Sequence[TileJob]) -> list[PacedComman
     return made
 
 
-def _tokens(
-    commands: Sequence[PacedCommand],
-) -> tuple[dict[PacedCommand, list[Token]], dict[PacedCommand, list[Token]]]:
+Tokens = dict[PacedCommand, list[Token]]
+
+
+def _tokens(commands: Sequence[PacedCommand]) -> tuple[Tokens, Tokens]:
     """What commands wait for, and what they post."""
+    span = 1
+    while True:
+        waits, posts = _paired(commands, span)
+        if span >= _COARSEST or _untaken(commands, waits, posts) <= _UNTAKEN:
+            return waits, posts
+        span *= 2
+
+
+def _untaken(commands: Sequence[PacedCommand], waits: Tokens, posts: Tokens) -> int:
+    """The most tokens of a kind that commands have posted, and those behind them take."""
+    held, most = Counter[Token](), 0
+    for each in commands:
+        held.subtract(waits[each])
+        held.update(posts[each])
+        most = max(most, *(held[token] for token in posts[each]), 0)
+    return most
+
+
+def _paired(commands: Sequence[PacedCommand], span: int) -> tuple[Tokens, Tokens]:
+    """Tokens where only each ``span``-th command of a queue posts, as far as it stands in front of what waits."""
     place = {each: n for n, each in enumerate(commands)}
+    queues: dict[str, list[PacedCommand]] = defaultdict(list)
+    turn, streaming = {}, {other for each in commands for other in each.beside}
+    for each in commands:
+        turn[each] = len(queues[each.queue])
+        queues[each.queue].append(each)
+
+    def posting(other: PacedCommand, each: PacedCommand) -> PacedCommand:
+        mine, found = queues[other.queue], other
+        for later in mine[turn[other] + 1 : turn[other] // span * span + span]:
+            # A STORE that streams stands in front of the command that gives its beats.
+            if place[later] > place[each] or later in streaming:
+                break
+            found = later
+        return found
+
     waits: dict[PacedCommand, list[Token]] = {each: [] for each in commands}
     posts: dict[PacedCommand, list[Token]] = {each: [] for each in commands}
     covered: dict[Token, int] = {}
@@ -178,6 +219,7 @@ def _tokens(
             if other.queue != each.queue and (other.queue not in last or place[last[other.queue]] < place[other]):
                 last[other.queue] = other
         for queue, other in last.items():
+            other = posting(other, each)
             token = Token[f"{queue}_{each.queue}".upper()]
             if place[other] > covered.get(token, -1):
                 covered[token] = place[other]
