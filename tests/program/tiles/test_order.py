@@ -54,6 +54,27 @@ def test_of_many_tasks_few_are_looked_at(monkeypatch):
     assert sorted(ordered(tasks, 4, ROOM)) == list(range(400)) and len(looks) <= (2 * _SEEN + 1) * len(tasks)
 
 
+def test_what_needs_no_load_goes_first():
+    """The third task reads what the first left in a slot."""
+    tasks = [
+        OrderedTask("one", reads(1, beats=100), {2: 10}, 1000),
+        OrderedTask("one", reads(3, beats=100), {4: 10}, 50),
+        OrderedTask("one", reads(1, beats=100), {5: 10}, 50),
+    ]
+    assert ordered(tasks, 4, ROOM) == [0, 2, 1]
+
+
+def test_what_tasks_made_is_read_while_slots_hold_it():
+    """Slots hold what the last two read: one a record that was there before, the other one that a task made."""
+    tasks = [
+        OrderedTask("one", {}, {1: 10}, 50),
+        OrderedTask("two", reads(2, beats=20), {3: 10}, 1000),
+        OrderedTask("two", reads(2, beats=20), {4: 10}, 50),
+        OrderedTask("two", reads(1), {5: 10}, 50),
+    ]
+    assert ordered(tasks, 4, ROOM) == [0, 1, 3, 2]
+
+
 def test_result_slots_limit_how_far_an_engine_is_ahead():
     """With one, engine one's second task waits for STORE, so engine two's goes first."""
     tasks = [

@@ -42,7 +42,8 @@ def ordered(tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mappi
 
     A task stays behind those in front of it in ``tasks`` that write what it reads or writes, or read what it writes.
     Of tasks that could start at about the same time, the one goes first for which another has waited that lacks least;
-    then the one with the most work behind it.
+    then one that LOAD need bring nothing for, then the one that reads most of what other tasks made and slots still
+    hold, then the first.
 
     Parameters
     ----------
@@ -102,10 +103,6 @@ class _Schedule:
             for other in those:
                 self.after[other].append(number)
         self.left = [len(those) for those in before]
-        self.behind = [0] * len(tasks)
-        for number in reversed(range(len(tasks))):
-            most = max((self.behind[other] for other in self.after[number]), default=0)
-            self.behind[number] = most + tasks[number].work + sum(tasks[number].writes.values())
         #: Tasks by engine that wait for no other, in the order of ``tasks``.
         self.ready: dict[str, list[int]] = {engine: [] for engine in room}
         for number, count in enumerate(self.left):
@@ -130,20 +127,31 @@ class _Schedule:
 
     def next(self) -> int:
         """The task that goes first."""
-        best: tuple[int, int, int, int] | None = None
+        best: tuple[int, int, bool, int, int] | None = None
         for number in sorted(self._seen(), key=self.bound.__getitem__):
             soonest = self.bound[number] // _SAME
             if best is not None and soonest > best[0]:
                 break
             rest = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
-            behind = -self.behind[number]
-            if best is not None and (soonest, rest, behind, number) > best:
+            among = (rest, *self._lacks(number), number)
+            if best is not None and (soonest, *among) > best:
                 continue
             start = self.bound[number] = max(self._soonest(number), self._loaded(number, _Unit.find))
-            mine = (start // _SAME, rest, behind, number)
+            mine = (start // _SAME, *among)
             best = mine if best is None else min(best, mine)
         assert best is not None
-        return best[3]
+        return best[-1]
+
+    def _lacks(self, number: int) -> tuple[bool, int]:
+        """Whether LOAD must bring a record for it, and beats that slots hold of what tasks made, below 0."""
+        task = self.tasks[number]
+        lacks = made = 0
+        for (port, at), beats in task.reads.items():
+            if at not in self.held[task.engine, port]:
+                lacks += beats
+            elif at in self.stored:
+                made += beats
+        return lacks > _LEAST, -made
 
     def _seen(self) -> Iterator[int]:
         """Tasks that may be next: early ones, and late ones, which need what was made last."""
