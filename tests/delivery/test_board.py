@@ -11,7 +11,7 @@ from gradloom.delivery.keys import read_public
 from gradloom.models.adapters.lora import save_lora, single
 from gradloom.systems.text.card.words import read_board
 
-from ..firmware.soc.deliver import Receiver
+from ..firmware.chip.deliver import Receiver
 from ..systems.text.card.power import compiled
 from ..systems.text.conftest import LONG_HEADS, MODEL, adapters, frozen, model, tensors  # noqa: F401
 from .test_collect import card  # noqa: F401

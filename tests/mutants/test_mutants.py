@@ -133,13 +133,13 @@ def test_tests_that_name_a_source_come_first(tmp_path):
     for name, text in {
         "firmware/soc_one.c": "",
         "tests/firmware/test_b.py": '"soc_one"',
-        "tests/firmware/soc/test_c.py": "soc_one.c",
+        "tests/firmware/chip/test_c.py": "soc_one.c",
         "tests/firmware/test_a.py": "soc_one_more",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert room_of(Path("firmware/soc_one.c"), tmp_path) == [
-        "tests/firmware/soc/test_c.py",
+        "tests/firmware/chip/test_c.py",
         "tests/firmware/test_b.py",
         "tests/firmware",
     ]

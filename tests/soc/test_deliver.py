@@ -12,7 +12,7 @@ from gradloom.firmware.chip.soc_image import memory_text, trusting
 from gradloom.sim.run.soc import SimulatedSoC
 
 from ..deep import deep
-from ..firmware.soc.deliver import AT, COUNT, base_of, fresh_card
+from ..firmware.chip.deliver import AT, COUNT, base_of, fresh_card
 from .conftest import MEMORY
 
 pytestmark = deep

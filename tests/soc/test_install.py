@@ -13,7 +13,7 @@ from gradloom.firmware.chip.soc_image import IMAGE, memory_text, trusting
 from gradloom.sim.run.soc import SimulatedSoC
 
 from ..deep import deep
-from ..firmware.soc.deliver import COUNT, base_of, fresh_card
+from ..firmware.chip.deliver import COUNT, base_of, fresh_card
 from .conftest import MEMORY
 from .test_serve import Line
 

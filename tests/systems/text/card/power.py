@@ -83,7 +83,7 @@ def compiled(folder, memory_bytes, root=bytes(32)):
     for unit in (*(source(f"{name}.c") for name in SOURCES), place / "monocypher.c"):
         objects.append(str(folder / f"{unit.stem}.o"))
         subprocess.run(["gcc", "-std=c99", *strict, *more, "-c", str(unit), "-o", objects[-1]], check=True)
-    bench = str(Path(__file__).parents[3] / "firmware" / "soc" / "power_host.cpp")
+    bench = str(Path(__file__).parents[3] / "firmware" / "chip" / "power_host.cpp")
     target = folder / "power_host"
     subprocess.run(["g++", "-std=c++17", *strict, f"-I{BENCH}", bench, *objects, "-o", str(target)], check=True)
     return target

@@ -25,8 +25,8 @@ from gradloom.systems.text.operations.transformer import TARGETS
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.run.training import as_bytes, encoded
 
-from ..conftest import CONFIG, TOKENS
-from .job_memory import Firmware, Window, compiled, host, state_of
+from ...systems.text.card.job_memory import Firmware, Window, compiled, host, state_of
+from ...systems.text.conftest import CONFIG, TOKENS
 
 TEXTS = TOKENS, TOKENS[::-1], (7, 7, 1, 99, 100, 3, 2, 1, 0)
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
@@ -165,7 +165,7 @@ HEADER = {
 def small(frozen):
     from gradloom.models.adapters.lora import fresh_lora
 
-    from ..conftest import MODEL
+    from ...systems.text.conftest import MODEL
 
     adapters = {
         name: replace(each, a=each.a.astype(float), b=each.b.astype(float))
