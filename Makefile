@@ -217,7 +217,7 @@ evidence-large: $(READY)
 	    tests/systems/text/run/test_ports.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
 	    tests/engines tests/shell tests/sim/run/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
-	    tests/firmware/jobs/test_sequences.py tests/firmware/jobs/test_fine_tunes.py tests/docs/test_site.py \
+	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py tests/docs/test_site.py \
 	    tests/cli/models/test_recurrent_verbs.py
 
 evidence-toggles: $(READY)

@@ -37,7 +37,7 @@ EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 #: Tests that compare sources with a sum of them: they would find any change.
 _LEFT_OUT = ("tests/firmware/chip/test_soc_image.py",)
 #: Rooms of tests for folders that have none of their own.
-_TOP = {"rtl": "emit", "src/gradloom": "cli", "src/gradloom/jobs": "firmware/jobs", "firmware/linux": "firmware/jobs"}
+_TOP = {"rtl": "emit", "src/gradloom": "cli", "firmware/jobs": "jobs", "firmware/linux": "jobs"}
 #: Seconds beyond three times what the unchanged tests take.
 _MORE = 60
 
@@ -45,7 +45,7 @@ _MORE = 60
 def room_of(path: Path, root: Path = ROOT) -> list[str]:
     """Tests of a source's room, those that name the source first, and the room last."""
     top = _TOP.get(path.parent.as_posix())
-    parts = top.split("/") if top else [part for part in path.parent.parts if part not in ("src", "gradloom", "rtl")]
+    parts = [top] if top else [part for part in path.parent.parts if part not in ("src", "gradloom", "rtl")]
     room = root / "tests"
     for part in parts:
         if not (room / part).is_dir():

@@ -21,7 +21,7 @@ __all__ = [
     "Gain",
     "HeadCodes",
     "MatrixRows",
-    "Stacked",
+    "HeadRows",
     "TensorSlice",
     "Tensor",
     "Words",
@@ -66,9 +66,9 @@ class Tensor(operations.Tensor):
         """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
         return TensorSlice(self, first, count, row, height)
 
-    def stacked(self, first: int, count: int) -> "Stacked":
+    def stacked(self, first: int, count: int) -> "HeadRows":
         """``count`` tiles of the one row, from ``first`` on, as so many rows of a tile."""
-        return Stacked(self, first, 1, 0, count)
+        return HeadRows(self, first, 1, 0, count)
 
 
 class Factors(Tensor):
@@ -142,7 +142,7 @@ class TensorSlice:
 
 
 @dataclass(frozen=True)
-class Stacked(TensorSlice):
+class HeadRows(TensorSlice):
     """Tiles of a tensor of one row as rows of a tile, which is the same in memory: ``height`` from ``first`` on."""
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from gradloom.systems.driver import finetune
 from gradloom.systems.sequences.requests import SequenceAnswers
 from gradloom.systems.text.requests import TextAnswers
 
-from ...deep import deep
+from ..deep import deep
 
 PRESET = find_preset("lstm-kv260")
 

@@ -27,7 +27,7 @@ from gradloom.systems.networks.answer import infer as answered
 from gradloom.systems.networks.requests import NetworkAnswers
 from gradloom.workload import silent
 
-from ...deep import deep
+from ..deep import deep
 from .test_interrupted import SMALL
 
 PRESET = find_preset("instantft-kv260")

@@ -16,7 +16,7 @@ from .conftest import PYTHON, put_host
 
 PRESET = find_preset("instantft-kv260")
 OPTIONS = PRESET.workload.options(PRESET.name, {"limit": 8, "epochs": 1, "batch": 4})
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 #: The agent on a machine that calls itself something else; without --at it looks for the board's own device.
 _ELSEWHERE = """
 import platform, runpy, sys
@@ -83,7 +83,7 @@ def test_each_fault_of_the_guide_has_its_test():
     named = [re.findall(r"`(test_\w+)`", row) for row in rows]
     assert len(rows) >= 12 and all(named)
     defined = set()
-    for folder in ("boards", "firmware"):
+    for folder in ("boards", "firmware", "jobs"):
         for path in (ROOT / "tests" / folder).rglob("test_*.py"):
             defined |= set(re.findall(r"^def (test_\w+)", path.read_text(), re.M))
     assert {name for row in named for name in row} <= defined

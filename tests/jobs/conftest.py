@@ -20,7 +20,7 @@ from gradloom.preset import find_preset
 from gradloom.sim.run.builds.designs import design, design_entry
 from gradloom.sim.run.device import MEMORY_BYTES, build_device
 
-from ...tools import pythons
+from ..tools import pythons
 
 #: The board's Python is that of Ubuntu 22.04, where there is one here.
 PYTHON = str(pythons.find("3.10") or sys.executable)

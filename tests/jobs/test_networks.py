@@ -13,7 +13,7 @@ from gradloom.jobs import on_board
 from gradloom.preset import PRESETS
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 
-from ...systems.networks.small import write_data, write_network
+from ..systems.networks.small import write_data, write_network
 
 #: That of tests/compiler/test_rtl.py.
 SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)

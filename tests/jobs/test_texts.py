@@ -14,8 +14,8 @@ from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.asked import Asked
 from gradloom.systems.request import answered
 
-from ...cli.conftest import here
-from ...deep import deep
+from ..cli.conftest import here
+from ..deep import deep
 
 __all__ = ["here"]
 
