@@ -1,0 +1,51 @@
+"""What order, slots and tokens make of small steps: who changes one of them sees by how many cycles and beats."""
+
+from dataclasses import replace
+
+import pytest
+
+from gradloom.graph.operations import Add
+from gradloom.rtl.shell.engines import LOAD, STORE
+from gradloom.sim.time.forecast import forecast
+from gradloom.systems.networks.program.prepared import Prepared, learning_of
+
+from ...compiler.nets import conv, headed, tensor
+from ...compiler.test_rtl import SMALL, network
+
+WIDE = replace(SMALL, array_columns=32, x_slots=32, w_slots=64, element_slots=8, norm_slots=8, forwards=1)
+
+
+def images():
+    """Convolutions beside each other, over several tiles of rows and channels."""
+    x = tensor("x", 8, 8, 3)
+    first = conv(x, "first", 70, 3, pads=1, positive=True)
+    wide, short = conv(first.o, "wide", 70, 3, pads=1, stride=2), conv(first.o, "short", 70, 1, stride=2)
+    total = Add((wide.o, short.o), tensor("total", 4, 4, 70), positive=True)
+    return headed([first, wide, short, total], [x], 10)
+
+
+#: Network, machine, what learns, and cycles, beats read and written, commands of a step of 4 samples.
+STEPS = {
+    "a norm, few slots": (network, SMALL, "second,last", (20421, 5489, 2415, 510)),
+    "a norm, forwards": (network, WIDE, "*", (23649, 4713, 1648, 673)),
+    "images, forwards": (images, WIDE, "*", (79126, 16743, 8222, 1063)),
+    "images, results leave": (images, replace(WIDE, forwards=0), "last:2", (16106, 8261, 3632, 255)),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_takes_so_many_cycles_and_beats(name):
+    make, config, targets, wanted = STEPS[name]
+    learning = learning_of(make(), "classes", "lora", targets=targets, rank=2)
+    prepared = Prepared(learning, "classes")
+    step = prepared.programs(config, 4, prepared.rules(1e-2), batches=1).step
+    program = step.program
+    loads, stores = (
+        sum(
+            each.operands["beats"]
+            for each in program.instructions
+            if each.engine == engine and not each.operands.get("only")
+        )
+        for engine in (LOAD, STORE)
+    )
+    assert (forecast(program).total, loads, stores, len(program.instructions)) == wanted
