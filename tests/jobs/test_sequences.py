@@ -13,7 +13,6 @@ from gradloom.preset import find_preset
 from gradloom.systems.asked import asked_for
 from gradloom.systems.driver import finetune
 from gradloom.systems.sequences.requests import SequenceAnswers
-from gradloom.systems.text.requests import TextAnswers
 
 from ..deep import deep
 
@@ -59,11 +58,12 @@ def test_a_fine_tune_is_that_of_simulated_rtl(board, tmp_path):
     assert found["loss"] == wanted["loss"] and found["cycles"] == wanted["cycles"]
 
 
-def test_a_machine_that_answers_nothing_by_itself_is_refused():
-    """No board is asked."""
-    other = find_preset("edge-qlora-genesys2")
+def test_a_machine_that_answers_nothing_by_itself_is_refused(monkeypatch):
+    """Of a plug-in, whose answers take no machine. No board is asked."""
+    asked = asked_for("lstm-kv260")
+    monkeypatch.setattr(type(asked.preset.workload), "function", lambda self, name: lambda asked, options, tell: None)
     reach = boards.reached(boards.find("kv260"), host="ubuntu@kria", name="gradloom")
     with pytest.raises(
-        ValueError, match="host=ubuntu@kria: must be left out, edge-qlora-genesys2 answers by its reference"
+        ValueError, match="^host=ubuntu@kria: must be left out, lstm-kv260 answers by its reference alone$"
     ):
-        on_board.infer_on(reach, asked_for(other.name), TextAnswers(prompt="A"))
+        on_board.infer_on(reach, asked, SequenceAnswers())

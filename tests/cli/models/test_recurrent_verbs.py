@@ -319,7 +319,7 @@ BAD = {
         ["(Gemm)", "weights have 1 dimensions", "expected 2"],
     ),
     "a scale of 0": (lambda m: _set(m, "a_s", np.float32(0)), ["a_q", "'a_s' is 0", "above 0"]),
-    "a scale that is NaN": (lambda m: _set(m, "a_s", np.float32(np.nan)), ["a_q", "a_s[] are nan", "must be finite"]),
+    "a scale that is NaN": (lambda m: _set(m, "a_s", np.float32(np.nan)), ["a_q", "a_s are nan", "must be finite"]),
     "a bias that is infinite": (
         lambda m: _set(m, "b", np.full(256, np.inf, np.float32)),
         ["'a3' (Add)", "b[0] are inf", "must be finite"],
