@@ -242,7 +242,7 @@ evidence-pythons: $(READY)
 
 evidence-ledger: $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
-	time $(BIN)/python docs/ledger.py --run
+	time $(BIN)/python docs/ledger.py --run --say
 	time $(BIN)/python docs/examples/hardware/peers.py
 	time $(BIN)/python docs/examples/hardware/scale_sim.py
 
