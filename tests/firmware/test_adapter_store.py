@@ -236,3 +236,18 @@ def test_what_does_not_fit_is_refused(library):
     for size in (3, 196):
         assert library.gl_store_commit(ctypes.byref(firmware.store), size) == -3
     assert firmware.ram.writes == 0
+
+
+@pytest.mark.parametrize(
+    ("offset", "capacity", "said"),
+    [
+        (-64, 64, "offset=-64: must be a multiple of 64, at least 0"),
+        (32, 64, "offset=32: must be a multiple of 64, at least 0"),
+        (0, 0, "capacity=0: must be a multiple of 64, at least 64"),
+        (0, 65, "capacity=65: must be a multiple of 64, at least 64"),
+    ],
+)
+def test_places_begin_and_end_on_lines(offset, capacity, said):
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        AdapterStore(Ram(), offset, capacity)
+    assert AdapterStore(Ram(), 0, 64).size == 2 * (HEADER_BYTES + 64)
