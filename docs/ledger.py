@@ -22,10 +22,7 @@ import dataclasses
 import json
 import os
 import re
-import shlex
-import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,15 +31,15 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 # The folder is no package.
 sys.path.insert(0, str(HERE))
-from said import is_said, printed  # noqa: E402
+from said import is_said, numbers, outputs  # noqa: E402
 
 ROOT = HERE.parent
 WITNESSES = HERE / "witnesses.json"
 CLAIMS, RESULTS, SAID, PAGE = (
     HERE / name for name in ("claims.toml", "results.json", "said.json", "evidence/ledger.md")
 )
-#: Claims of these commands hold as long as they end with 0.
-_JUDGES = re.compile(r"(GRADLOOM_DEEP=1 )?(python -m )?pytest |make proofs$|make evidence-")
+#: Commands that are tests and proofs.
+_TESTS = re.compile(r"(GRADLOOM_DEEP=1 )?(python -m )?pytest |make proofs$|make evidence-")
 
 #: What a figure may rest on, weakest first.
 KINDS = {
@@ -277,7 +274,7 @@ class Ledger:
                     f"{self._commands.get(wanted.split('.')[0])!r}, which does not stand there"
                 )
         parts = command.split("; ")
-        checked = "value" if values else "judge" if all(map(_JUDGES.match, parts)) else ""
+        checked = "value" if values else "tested" if all(map(_TESTS.match, parts)) else ""
         if not checked and all(part in self._said for part in parts):
             checked = "said"
             known = [number for part in parts for number in self._said[part]]
@@ -322,8 +319,8 @@ class Ledger:
             "",
             "*Last run* is the value that the command printed when `python docs/ledger.py --run` was last called, as "
             "`make evidence` does; a page that says something else fails the tests. *printed*: all figures are numbers "
-            "that the command last printed. *passed*: the command fails where the claim does not hold. Where it is "
-            "empty, the figure is the page's, and the command is there for you to run.",
+            "that the command last printed. *tested*: the command is a test or a proof, whose bound may be wider than "
+            "the figure. Where it is empty, the figure is the page's, and the command is there for you to run.",
             "",
         ]
         for page in dict.fromkeys(entry.passage.page for entry in self.entries):
@@ -333,7 +330,7 @@ class Ledger:
             for entry in self.entries:
                 if entry.passage.page == page:
                     commands = "; ".join(f"`{part}`" for part in entry.command.split("; "))
-                    last = {"said": "printed", "judge": "passed"}.get(entry.checked, ", ".join(entry.values))
+                    last = {"said": "printed", "tested": "tested"}.get(entry.checked, ", ".join(entry.values))
                     lines.append(f"| {_quoted(entry.passage)} | {entry.kind} | {commands} | {last} |")
             lines.append("")
         lines += _witnesses()
@@ -423,24 +420,20 @@ def run(names: list[str]) -> dict[str, Any]:
     for each in read_claims()["result"]:
         if names and each["id"] not in names:
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            print(each["command"], flush=True)
-            for part in each["command"].split("; "):
-                words = [f"{folder}/out" if word == "DIR" else word for word in shlex.split(part)]
-                start = {"gradloom": [sys.executable, "-m", "gradloom"], "python": [sys.executable]}[words[0]]
-                done = subprocess.run([*start, *words[1:]], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-        results[each["id"]] = _kept(json.loads(done.stdout), each["keep"])
+        print(each["command"], flush=True)
+        *_, last = outputs(each["command"].split("; "), ROOT)
+        results[each["id"]] = _kept(json.loads(last), each["keep"])
     return dict(sorted(results.items()))
 
 
 def say(names: list[str]) -> dict[str, list[str]]:
     """Numbers that commands print, of these or of all; what others printed is as it was."""
     said = read_said()
-    listed = {each["command"]: each.get("steps", ()) for each in read_claims().get("said", ())}
+    listed = {each["command"]: each.get("steps", [each["command"]]) for each in read_claims().get("said", ())}
     for command, steps in listed.items():
         if not names or command in names:
             print(command, flush=True)
-            said[command] = printed(command, ROOT, steps)
+            said[command] = numbers("\n".join(outputs(steps, ROOT)))
     return {command: said[command] for command in sorted(listed) if command in said}
 
 

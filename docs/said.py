@@ -13,21 +13,12 @@ import tempfile
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-__all__ = ["is_said", "numbers", "printed"]
+__all__ = ["is_said", "numbers", "outputs"]
 
 _NUMBER = re.compile(r"(?<![\w.])[-−+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]\d+)?")
-#: What a unit divides a number by, perhaps.
-_SCALES = {
-    "": (1.0, 0.01),
-    "k": (1e3,),
-    "M": (1e6,),
-    "G": (1e9,),
-    "%": (0.01,),
-    "m": (1e-3,),
-    "u": (1e-6,),
-    "µ": (1e-6,),
-    "n": (1e-9,),
-}
+#: What a figure's unit may divide a printed number by.
+_UNITS = re.compile(r"[%kMG]|[munµ](?=s\b)")
+_SCALES = {"%": 1e-2, "k": 1e3, "M": 1e6, "G": 1e9, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9}
 
 
 def _plain(text: str) -> float:
@@ -48,19 +39,19 @@ def is_said(figure: str, said: Collection[str]) -> bool:
     number, unit = match.group(), figure[figure.index(match.group()) + len(match.group()) :].strip()
     places = len(number.partition(".")[2].partition("e")[0])
     wanted = abs(_plain(number))
-    # Powers of two count bytes of memories.
-    scales = {1.0, *_SCALES.get(unit[:1], ()), *({1024.0} if unit[:2] in ("KB", "KiB") else ())}
+    scaled = _UNITS.match(unit)
+    scales = {1.0, _SCALES[scaled.group()]} if scaled else {1.0}
     half = 0.5000001 * 10.0**-places if "e" not in number else 0.05 * wanted
     return any(abs(abs(float(each)) / scale - wanted) <= half for each in said for scale in scales)
 
 
-def printed(command: str, root: Path, steps: Iterable[str] = ()) -> list[str]:
-    """Numbers that a command prints, or these ``steps`` in its place; ``DIR`` is a folder of their own."""
-    text = ""
+def outputs(commands: Iterable[str], root: Path) -> list[str]:
+    """What each of these commands prints; ``DIR`` is a folder of theirs, which is gone afterwards."""
+    found = []
     with tempfile.TemporaryDirectory() as folder:
-        for part in steps or command.split("; "):
-            words = [f"{folder}/out" if word == "DIR" else word for word in shlex.split(part)]
+        for command in commands:
+            words = [f"{folder}/out" if word == "DIR" else word for word in shlex.split(command)]
             start = {"gradloom": [sys.executable, "-m", "gradloom"], "python": [sys.executable]}[words[0]]
             done = subprocess.run([*start, *words[1:]], cwd=root, stdout=subprocess.PIPE, text=True, check=True)
-            text += done.stdout
-    return numbers(text)
+            found.append(done.stdout)
+    return found
