@@ -1,6 +1,7 @@
 """Greedy decoding of a language model, in floating point or in the machine's integers."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +141,8 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost 
         raise ValueError(f"adapter={learnt}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
     engine, figures = options.engine or "float", Inferred()
     tell(0, 0, "reading the weights")
-    if engine == "float":
-        following = _in_float(options, checkpoint, adapters, blocks, given, tokenizer.control)
-    else:
-        following = _in_integers(
-            asked, options, checkpoint, adapters, blocks, given, tokenizer.control, tell, host, figures
-        )
+    asks = _Prompt(options, checkpoint, adapters, blocks, given, tokenizer.control)
+    following = asks.in_float() if engine == "float" else asks.in_integers(asked.preset, tell, host, figures)
     said: list[int] = []
     for token in following:
         said.append(token)
@@ -161,71 +158,62 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost 
     return answer | figures
 
 
-def _in_float(
-    options: TextAnswers,
-    checkpoint: Quantized,
-    adapters: Mapping[str, LearntModule] | None,
-    blocks: Mapping[int, Adapter] | None,
-    given: Sequence[int],
-    ends: frozenset[int],
-) -> Iterator[int]:
-    llama = (
-        Llama(checkpoint.model, checkpoint.tensor)
-        if blocks is None
-        else InstantLlama(checkpoint.model, checkpoint.tensor, blocks=blocks)
-    )
-    if options.head == "nf":
-        llama.head = coded_head(llama).weight()
-    return greedy(llama, given, options.tokens, adapters=adapters, ends=ends)
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt's tokens, and what continues them: a model with adapters by linear, or by block; ``ends`` end it."""
 
+    options: TextAnswers
+    checkpoint: Quantized
+    adapters: Mapping[str, LearntModule] | None
+    blocks: Mapping[int, Adapter] | None
+    given: Sequence[int]
+    ends: frozenset[int]
 
-def _in_integers(
-    asked: Asked,
-    options: TextAnswers,
-    checkpoint: Quantized,
-    adapters: Mapping[str, LearntModule] | None,
-    blocks: Mapping[int, Adapter] | None,
-    given: Sequence[int],
-    ends: frozenset[int],
-    tell: Progress,
-    host: MachineHost | None,
-    figures: Inferred,
-) -> Iterator[int]:
-    """Tokens as they come; ``figures`` are whole behind the last one."""
-    model, design = checkpoint.model, Design(asked.preset, options.design)
-    config = suited(design.preset.config, model)
-    if config != design.preset.config and (host is not None or design.directory is not None):
-        raise ValueError(
-            f"model={model.name}: its activation is GELU, the design has gelu=0; generate it with --set gelu=1, and "
-            "name its folder by --design"
-        )
-    loras = _loras(adapters or {}, options)
-    ranks = [each.rank for each in [*loras.values(), *(blocks or {}).values()]]
-    kind = "qlora" if blocks is None else "instantft"
-    targets = sorted({name.rpartition(".")[2] for name in loras})
-    # A token has one row; a machine takes no text of fewer than these.
-    refuse(machine_misfits(config, model, seq=MIN_SEQ, rank=max(ranks, default=2), targets=targets, method=kind))
-    frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
-    prompt = prompt_of(frozen, given, loras, blocks or {}, config, coded=options.head == "nf")
-    tell(0, 0, "choosing exponents")
-    reply, machine = TokenReply(prompt), None
-    if options.engine == "rtl":
-        machine = AnswerMachine(
-            reply,
-            len(given) + options.tokens - 1,
-            config,
-            tell=lambda text: tell(0, 0, text),
-            host=host,
-            files=design.chosen() if host is None else (),
-        )
-    try:
-        yield from reply.tokens(given, options.tokens, machine, ends=ends)
-    finally:
+    def in_float(self) -> Iterator[int]:
+        """Tokens as they come."""
+        model, tensor = self.checkpoint.model, self.checkpoint.tensor
+        llama = Llama(model, tensor) if self.blocks is None else InstantLlama(model, tensor, blocks=self.blocks)
+        if self.options.head == "nf":
+            llama.head = coded_head(llama).weight()
+        return greedy(llama, self.given, self.options.tokens, adapters=self.adapters, ends=self.ends)
+
+    def in_integers(self, preset: Preset, tell: Progress, host: MachineHost | None, figures: Inferred) -> Iterator[int]:
+        """Tokens as they come; ``figures`` are whole behind the last one."""
+        options, checkpoint = self.options, self.checkpoint
+        model, design = checkpoint.model, Design(preset, options.design)
+        config = suited(design.preset.config, model)
+        if config != design.preset.config and (host is not None or design.directory is not None):
+            raise ValueError(
+                f"model={model.name}: its activation is GELU, the design has gelu=0; generate it with --set gelu=1, "
+                "and name its folder by --design"
+            )
+        loras, blocks = _loras(self.adapters or {}, options), self.blocks or {}
+        ranks = [each.rank for each in [*loras.values(), *blocks.values()]]
+        kind = "qlora" if self.blocks is None else "instantft"
+        targets = sorted({name.rpartition(".")[2] for name in loras})
+        # A token has one row; a machine takes no text of fewer than these.
+        refuse(machine_misfits(config, model, seq=MIN_SEQ, rank=max(ranks, default=2), targets=targets, method=kind))
+        frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
+        prompt = prompt_of(frozen, self.given, loras, blocks, config, coded=options.head == "nf")
+        tell(0, 0, "choosing exponents")
+        reply, machine = TokenReply(prompt), None
+        if options.engine == "rtl":
+            machine = AnswerMachine(
+                reply,
+                len(self.given) + options.tokens - 1,
+                config,
+                tell=lambda text: tell(0, 0, text),
+                host=host,
+                files=design.chosen() if host is None else (),
+            )
+        try:
+            yield from reply.tokens(self.given, options.tokens, machine, ends=self.ends)
+        finally:
+            if machine is not None:
+                machine.close()
+        figures["clipped"] = reply.saturated
         if machine is not None:
-            machine.close()
-    figures["clipped"] = reply.saturated
-    if machine is not None:
-        figures |= {"cycles": machine.cycles, "forecast": machine.told or None}
+            figures |= {"cycles": machine.cycles, "forecast": machine.told or None}
 
 
 def _loras(learnt: Mapping[str, LearntModule], options: TextAnswers) -> dict[str, Adapter]:
