@@ -5,7 +5,7 @@ import json
 import numpy as np
 from safetensors.numpy import save_file
 
-__all__ = ["config_of", "drawn", "save_model"]
+__all__ = ["add_sizes", "config_of", "drawn", "save_model"]
 
 
 def config_of(model):
@@ -23,6 +23,18 @@ def config_of(model):
         "tie_word_embeddings": model.tied,
         "rope_theta": model.rope_theta,
     }
+
+
+def add_sizes(writer, model, context):
+    """The same sizes in the header of a GGUF file, but for those of heads and of the vocabulary."""
+    writer.add_block_count(model.layers)
+    writer.add_context_length(context)
+    writer.add_embedding_length(model.hidden)
+    writer.add_feed_forward_length(model.inter)
+    writer.add_head_count(model.heads)
+    writer.add_head_count_kv(model.kv_heads)
+    writer.add_layer_norm_rms_eps(model.norm_eps)
+    writer.add_rope_freq_base(model.rope_theta)
 
 
 def drawn(model, seed=5):

@@ -11,6 +11,7 @@ from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.language.gguf_families import ARCHITECTURES, architecture_of
 from gradloom.systems.text.reference.llama import Llama
 
+from ....language import add_sizes
 from .test_families import HELD, TOKENS, written
 
 #: What a GGUF file of Gemma 3 cannot say otherwise.
@@ -28,14 +29,7 @@ def converted(folder, path, arch):
     source, kind = open_checkpoint(folder), getattr(gguf.MODEL_ARCH, arch)
     model, names = source.model, gguf.get_tensor_name_map(kind, source.model.layers)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[kind])
-    writer.add_block_count(model.layers)
-    writer.add_context_length(32)
-    writer.add_embedding_length(model.hidden)
-    writer.add_feed_forward_length(model.inter)
-    writer.add_head_count(model.heads)
-    writer.add_head_count_kv(model.kv_heads)
-    writer.add_layer_norm_rms_eps(model.norm_eps)
-    writer.add_rope_freq_base(model.rope_theta)
+    add_sizes(writer, model, 32)
     writer.add_key_length(model.head_dim)
     writer.add_value_length(model.head_dim)
     writer.add_vocab_size(model.vocab)

@@ -12,6 +12,7 @@ from gradloom.models.files.language.checkpoint import find_model, open_checkpoin
 from gradloom.models.files.language.gguf import GgufFile
 from gradloom.models.language import BUILT_IN, LanguageModel
 
+from ....language import add_sizes
 from ...conftest import TINY
 
 SHORT = {
@@ -36,14 +37,7 @@ def write_gguf(path, tensors, kind="Q4_1", change=None, architecture="llama", en
     ``kind`` may be a function of a matrix' name; ``encode`` then gives its bytes by that name.
     """
     writer = gguf.GGUFWriter(path, architecture)
-    writer.add_block_count(model.layers)
-    writer.add_context_length(model.context)
-    writer.add_embedding_length(model.hidden)
-    writer.add_feed_forward_length(model.inter)
-    writer.add_head_count(model.heads)
-    writer.add_head_count_kv(model.kv_heads)
-    writer.add_layer_norm_rms_eps(model.norm_eps)
-    writer.add_rope_freq_base(model.rope_theta)
+    add_sizes(writer, model, model.context)
     if tokens:
         writer.add_token_list([f"t{i}" for i in range(model.vocab)])
     for add in change or ():
