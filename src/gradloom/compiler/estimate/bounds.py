@@ -200,7 +200,7 @@ class _Step:
         rows = min(EDGE, made.rows if by_row else size)
         wide, high = -(-made.features // EDGE), -(-size // EDGE)
         whole = {"rows": rows - 1, "features": features - 1, "tiles": (wide if by_row else high) - 1}
-        gathered = (made.rows // rows) if by_row else self.batch * wide
+        gathered = -(-made.rows // rows) if by_row else self.batch * wide
         written = gathered * (wide if by_row else high)
         lanes = self.config.norm_lanes
         bound.norm += gathered * sum(norm_cycles(opcode, whole, by_row, lanes) for opcode in opcodes)
@@ -374,13 +374,13 @@ def _reads(side: int, other: int) -> float:
 
     ``side``: pixels in a row of the result, ``other``: of the input.
     """
-    tiles, count = max(1, side * side // EDGE), max(1, other * other // EDGE)
+    tiles, count = -(-side * side // EDGE), -(-other * other // EDGE)
     found = 0
     for tile in range(tiles):
         first, last = tile * EDGE // side, min(side - 1, ((tile + 1) * EDGE - 1) // side)
         low = max(0, (first - 1) * other // side)
         high = min(other - 1, ((last + 1) * other + side - 1) // side + (other > side))
-        found += high * other // EDGE - low * other // EDGE + 1
+        found += ((high + 1) * other - 1) // EDGE - low * other // EDGE + 1
     return found / count
 
 
