@@ -13,7 +13,7 @@ import gradloom.rtl.formats
 from gradloom.rtl.formats import adamw
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.formats.weights.linear import half_up
-from gradloom.rtl.formats.weights.packed import PackedShape
+from gradloom.rtl.formats.weights.packed import INVERSES, PackedShape
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 
 #: Bits of a command's operands, of the operand ``arg`` of LOAD and STORE, of a beat.
@@ -87,6 +87,13 @@ def test_halves_of_beats_of_moments_alternate(edge):
 def test_a_record_follows_each_group_of_blocks(blocks, wide, edge, groups, size):
     shape = PackedShape(blocks=blocks, wide=wide, edge=edge)
     assert (shape.groups, shape.bytes) == (groups, size)
+
+
+def test_a_scales_fractions_have_their_inverses_rounded_up():
+    """Of each sixteenth of an octave 2**20 over it, which no whole number below reaches."""
+    assert len(INVERSES) == 16
+    for fraction, inverse in enumerate(INVERSES):
+        assert (inverse - 1) * (16 + fraction) < 1 << 20 <= inverse * (16 + fraction)
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 3, 17])

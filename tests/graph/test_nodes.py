@@ -1,10 +1,14 @@
 """Nodes at the edges of what is taken: equal to onnxruntime, or refused in a line that names the node."""
 
+from math import prod
+
 import numpy as np
 import pytest
 
+from gradloom.graph.base import Tensor
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.onnx.load import network_of
+from gradloom.graph.rewriting.views import BATCH, whole
 
 from .made import Maker, agreement
 
@@ -380,3 +384,37 @@ def test_a_node_is_refused_by_name(name):
     with pytest.raises(ValueError, match="node '/net/") as error:
         network_of(model)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def _memory(view):
+    """Places in memory of a file's values for one sample, in the file's order."""
+    order = [atom for axis in view.axes for atom in axis if atom != BATCH]
+    return np.arange(prod(view.sizes)).reshape(view.sizes).transpose(order).reshape(view.shape)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_reshape_of_a_file_for_one_sample_keeps_values_and_where_samples_are_numbered(seed):
+    """What lies outside of the samples' number stays outside, however axes are split and joined."""
+    rng = np.random.default_rng(seed)
+    sides = [int(rng.choice([1, 2, 3, 4, 6, 12])) for _ in range(3)]
+    view = whole(Tensor("x", (sides[0], sides[1]), 2 * sides[2]), 1)
+    for _ in range(6):
+        view = view.moved([int(each) for each in rng.permutation(len(view.axes))])
+        sizes = list(view.shape)
+        # A size as two, then neighbours as one.
+        at = int(rng.integers(len(sizes)))
+        part = int(rng.choice([each for each in range(1, sizes[at] + 1) if sizes[at] % each == 0]))
+        sizes[at : at + 1] = [part, sizes[at] // part]
+        if rng.integers(2):
+            at = int(rng.integers(len(sizes) - 1))
+            sizes[at : at + 2] = [sizes[at] * sizes[at + 1]]
+        made = view.reshaped(sizes)
+        assert made is not None and made.shape == tuple(sizes) and made.batch == 1
+        assert np.array_equal(_memory(made).ravel(), _memory(view).ravel())
+        outside = []
+        for each in (view, made):
+            flat = [atom for axis in each.axes for atom in axis]
+            outside.append(prod(each.size(atom) for atom in flat[: flat.index(BATCH)]))
+        assert outside[0] == outside[1] and sum(axis.count(BATCH) for axis in made.axes) == 1
+        view = made if rng.integers(2) else made.merged()
+        assert np.array_equal(_memory(view), _memory(made))

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -53,6 +54,26 @@ def test_what_is_no_frame_is_named(pipes, content, said):
     os.write(ends[0][1], content)
     with pytest.raises(FrameError, match=said):
         one.receive()
+
+
+def test_a_line_that_comes_in_parts_is_named_whole_and_one_without_an_end_is_not_waited_for(pipes):
+    (one, _), ends = pipes
+
+    def say():
+        for part in (b"bash: gradloom: ", b"command not ", b"found\n"):
+            os.write(ends[0][1], part)
+            time.sleep(0.04)
+
+    said = threading.Thread(target=say)
+    said.start()
+    with pytest.raises(FrameError, match="'bash: gradloom: command not found' arrived"):
+        one.receive()
+    said.join()
+    os.write(ends[0][1], b"a prompt without an end> ")
+    start = time.monotonic()
+    with pytest.raises(FrameError, match="'a prompt without an end>' arrived"):
+        one.receive()
+    assert time.monotonic() - start < 2
 
 
 def test_nothing_waits_for_ever(pipes):

@@ -1,11 +1,16 @@
 """Fields that vary: which bits of a program, and what they hold for other values."""
 
-import pytest
+from types import SimpleNamespace
 
-from gradloom.program.assembler import Assembler
+import pytest
+from amaranth.hdl import signed
+from amaranth.lib import data
+
+from gradloom.program.assembler import Assembler, fields
 from gradloom.program.patches import Patch, Varying, patched, patches
 from gradloom.rtl.machines.language import GRADIENT
 from gradloom.rtl.shell.engines import LOAD
+from gradloom.rtl.shell.signature import Command
 
 
 def terms(value):
@@ -68,3 +73,28 @@ def test_a_program_with_other_values_is_the_one_that_is_lowered_with_them():
     assert [each.operands for each in made.instructions] == [each.operands for each in again.instructions]
     with pytest.raises(ValueError, match="offset=-32"):
         patched(loads(x), before, {"x": -32})
+
+
+def command(layout, **operands):
+    """A command whose operands begin with a word."""
+    return SimpleNamespace(engine=SimpleNamespace(layout=lambda opcode: layout), opcode=0, operands=operands)
+
+
+def test_a_field_that_ends_with_a_word_varies_whole_and_of_a_longer_one_the_first_part():
+    layout = data.StructLayout(
+        {"low": 24, "signed": signed(8), "first": 20, "long": 16, "more": 20, "wide": signed(16)}
+    )
+    offset, width, _ = fields(layout)["long"]
+    assert fields(Command)["args"][0] % 32 == 0 and (offset, width) == (32 + 20, 16)
+
+    def made(**operands):
+        found = patches([command(layout, **operands)], {"x": int(*operands.values())})
+        return [(each.word, each.position, each.width, each.signed) for each in found]
+
+    start = fields(Command)["args"][0] // 32
+    assert made(signed=Varying(-5, "x")) == [(start, 24, 8, True)]
+    assert made(low=Varying(5, "x")) == [(start, 0, 24, False)]
+    assert made(long=Varying(4095, "x")) == [(start + 1, 20, 12, False)] == made(long=Varying(0, "x"))
+    for operand in ({"long": Varying(4096, "x")}, {"wide": Varying(1, "x")}):
+        with pytest.raises(ValueError, match="a field in two words"):
+            made(**operand)

@@ -88,6 +88,15 @@ def test_a_token_that_nobody_posts():
     )
 
 
+def test_a_command_of_control_waits_for_its_token():
+    check(step(LOAD, post=(4,)), control(wait=(4,), post=(5,)), step(ARRAY, wait=(5,)))
+    stuck(
+        control(wait=(4,), post=(5,)),
+        step(ARRAY, wait=(5,), post=(4,)),
+        says=r"command 0 of 3; control \(command 0\) waits for token 4, next posted by command 1",
+    )
+
+
 def test_a_circle_of_waits_is_named():
     stuck(
         step(LOAD, wait=(1,), post=(2,)),

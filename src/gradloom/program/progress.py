@@ -125,18 +125,13 @@ class _Run:
                 raise StuckError(f"a program of {self.at} commands has no END")
             if self._dispatch() or self.ready:
                 continue
-            if self.last is None or not (
-                self._dispatch(late=True) if not self.last else self._work(self.last, late=True)
-            ):
+            if self.last is None or not self._work(self.last, late=True):
                 raise StuckError(_Report(self).text())
 
     # ---- dispatch
 
-    def _dispatch(self, late: bool = False) -> bool:
-        """Whether the next command could be dispatched.
-
-        ``late``: no other engine can proceed.
-        """
+    def _dispatch(self) -> bool:
+        """Whether the next command could be dispatched."""
         command = self.commands[self.at]
         if command.slots is not None and self._holds(command.slots):
             self.at += 1
@@ -150,7 +145,8 @@ class _Run:
         if not engine:
             if command.opcode in _FENCES and any(self.queues):
                 return False
-            if self.last == 0 and command.wait and not late or not self._take(command.wait):
+            # All engines have gone as far as they can: a slower CONTROL would take no later.
+            if not self._take(command.wait):
                 return False
             self._control(command)
         else:
@@ -223,13 +219,14 @@ class _Run:
     def may_overflow(self) -> set[int]:
         """Engines that, if they are slow, might let a token overflow.
 
-        They are engines that take this token.
+        They are engines that take this token. CONTROL is none of them: it takes one when nothing else can go on, in
+        any run.
 
         A bound for each token and each place where its engine may stand: what is dispatched by then at most has posted.
         """
         found: set[int] = set()
         posts: list[list[int]] = [[] for _ in range(TOKENS)]
-        takes: list[list[tuple[int, int, int]]] = [[] for _ in range(TOKENS)]
+        takes: list[list[tuple[int, int]]] = [[] for _ in range(TOKENS)]
         places: list[list[int]] = [[] for _ in self.engines]
 
         def judge() -> None:
@@ -237,10 +234,10 @@ class _Run:
             for token in range(TOKENS):
                 if len(posts[token]) <= MOST:
                     continue
-                for count, (place, engine, rank) in enumerate(takes[token]):
-                    behind = places[engine][rank + self.depth : rank + self.depth + 1] if engine else [place]
+                for count, (engine, rank) in enumerate(takes[token]):
+                    behind = places[engine][rank + self.depth : rank + self.depth + 1]
                     most = bisect_left(posts[token], behind[0]) if behind else len(posts[token])
-                    if most - count > MOST:
+                    if engine and most - count > MOST:
                         found.add(engine)
                         break
 
@@ -248,7 +245,7 @@ class _Run:
             command = self.commands[index]
             engine = command.engine
             for token in command.wait:
-                takes[token].append((place, int(engine), len(places[engine])))
+                takes[token].append((int(engine), len(places[engine])))
             for token in command.post:
                 posts[token].append(place)
             places[engine].append(place)

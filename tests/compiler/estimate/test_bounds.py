@@ -153,14 +153,14 @@ def test_convolutions_read_tiles_with_the_rows_around(side, way, size):
 
 def test_norms_of_rows_and_of_images():
     """Statistics, then results; of a gradient both twice. A group has 64 rows or features at most."""
-    rows, image = tensor("rows", 64, 130), tensor("image", 10, 10, 130)
-    of_rows = Norm((rows,), tensor("a", 64, 130), "of_rows", eps=1e-5)
+    rows, image = tensor("rows", 64, 137), tensor("image", 10, 10, 137)
+    of_rows = Norm((rows,), tensor("a", 64, 137), "of_rows", eps=1e-5)
     # The last row of tiles counts as a whole one.
-    more = Norm((tensor("more", 70, 130),), tensor("b", 70, 130), "more", eps=1e-5)
-    of_image = Norm((image,), tensor("c", 10, 10, 130), "of_image", eps=1e-5, over_rows=True, groups=10)
+    more = Norm((tensor("more", 70, 137),), tensor("b", 70, 137), "more", eps=1e-5)
+    of_image = Norm((image,), tensor("c", 10, 10, 137), "of_image", eps=1e-5, over_rows=True, groups=10)
     few = Norm((tensor("few", 5, 7),), tensor("d", 5, 7), "few", eps=1e-5)
     found = bounds_of([of_rows, more, of_image, few], 2, norm_slots=1)
-    wide = 8 + 8 + 1
+    wide = 8 + 8 + 2
     sums = norm(NormOpcode.SUMS, rows=64, features=64, tiles=3)
     made = norm(NormOpcode.NORM, rows=64, features=64, tiles=3)
     assert found["a", "forward"] == (0, 0, 2 * sums + 2 * 3 * made, 6 + 128 * wide, 0)

@@ -99,6 +99,10 @@ def test_attention_counts_heads_of_samples_and_what_only_products_read_takes_a_b
         ("out", "base", (10, 12, 20), 1, True, 2),
     ]
     assert listed(forward(ops)) == listed(forward(ops, 1)) != listed(forward(ops, 2))
+    # What is added to scores is no product.
+    mask = Attention((*ops[3].i, tensor("mask", 5, 7)), ops[3].o, 3, 0.5)
+    assert listed(forward([*ops[:3], mask, ops[4]])) == listed(forward(ops))
+    assert listed(backward([*ops[:3], mask, ops[4]])) == listed(backward(ops))
     # Who reads more than a product has it at two bytes.
     wide = [*ops, Activation((ops[3].o,), tensor("more", 5, 12), "silu")]
     assert narrow_tensors(wide) == narrow_tensors(ops) - {"mixed"}

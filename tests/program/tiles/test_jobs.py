@@ -8,8 +8,9 @@ import pytest
 
 from gradloom.program.placed import PlacedProgram
 from gradloom.program.tiles import jobs as jobs_module
-from gradloom.program.tiles.drafts import Block, Term
+from gradloom.program.tiles.drafts import Block, Draft, Sketch, Term
 from gradloom.program.tiles.jobs import LoadJob, StoreJob, TileJob, Token, write
+from gradloom.program.tiles.order import ordered
 from gradloom.program.tiles.slots import Full, Slots
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, coded
@@ -185,6 +186,24 @@ def made_slots(count, uses, **beats):
 
 def store(record):
     return StoreJob("o", record, 16, to=("product", "x"))
+
+
+def test_jobs_that_look_up_a_table_stay_behind_the_one_that_writes_it():
+    """A table is a record of no beats for the order, of a number that no record in memory and no other table has."""
+
+    def task(**what):
+        return Sketch(Draft("element", None, 0), TileJob("element", **what), []).task()
+
+    writers = [task(table=number) for number in range(3)] + [task(chained=True)]
+    assert [list(each.writes.values()) for each in writers] == [[0]] * 4
+    kept = [offset for each in writers for offset in each.writes]
+    assert len(set(kept)) == 4 and max(kept) < 0
+    reader = task(tables=(0, 2))
+    assert reader.reads == {("table", kept[0]): 0, ("table", kept[2]): 0} and not reader.writes
+    assert not task().reads and not task().writes
+    # In whatever order they are given, a reader goes behind the writer of its table and in front of the next one.
+    assert ordered([writers[0], reader, writers[2]], 4, {"element": {}}) == [0, 1, 2]
+    assert not task(table=1).reads
 
 
 def test_records_stay_until_their_slots_are_taken():
