@@ -26,7 +26,7 @@ WINDOW, BYTES = 4096, 1 << 16
 WORDS, PROGRAM, TABLE, PART, INPUT, LOGITS, CACHE, RESIDENT, EMBEDDING = (
     0, 1024, 2048, 4096, 5120, 6144, 8192, 10240, 16384
 )  # fmt: skip
-#: Rows of the embedding, features of a row, and bytes of the words of an adapter with 48 bytes of exponents behind them.
+#: Rows of the embedding, features of a row, and bytes of an adapter, whose last 48 are exponents.
 VOCABULARY, FEATURES, KEPT, STATE = 70, 128, 160, 112
 #: Tokens of prompt and answer, and bits that words of the embedding have less.
 POSITIONS, SHIFT, STRIDE = 32, 6, 96
