@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from gradloom.compiler.commands.rows import adjoint, passes
-from gradloom.graph.operations import Linear, Pad, Rearrange
+from gradloom.compiler.passes.arranging import arranged
+from gradloom.graph.operations import Convolution, Linear, Pad, Rearrange
 
-from ..nets import conv, headed, marked, tensor
+from ..nets import conv, headed, marked, network, tensor
 from ..same import ORDERS, steps
 from .test_arranging import same
 
@@ -35,6 +36,29 @@ def test_values_in_another_order(name):
     moved = Rearrange((first.o,), tensor("moved", *made), sizes, order)
     other = same(headed(marked([first, moved]), [x]), {"first.weight"})
     steps(other, ("first.weight",), samples=3, loss="values", order=ORDERS[0])
+
+
+def arranged_as(shape, sizes, order, made):
+    """Operations that put values in another order."""
+    x = tensor("x", *shape)
+    moved = Rearrange((x,), tensor("moved", *made), sizes, order)
+    listed = arranged(network([moved], [x])).network.operations
+    return [type(each) for each in listed], [each for each in listed if isinstance(each, Convolution)]
+
+
+def test_an_axis_of_one_costs_nothing():
+    """Wherever it stands, and wherever it goes."""
+    plain, _ = arranged_as((6, 20), (6, 5, 4), (1, 0, 2), (30, 4))
+    for sizes, order in (((6, 1, 5, 4), (2, 0, 1, 3)), ((1, 6, 5, 4), (2, 1, 3, 0)), ((6, 5, 4, 1), (3, 1, 0, 2))):
+        assert arranged_as((6, 20), sizes, order, (30, 4))[0] == plain
+
+
+def test_a_factor_of_four_is_a_step_of_a_convolution():
+    """Of more there is none: parts are cut, or put behind one another."""
+    for shape, sizes, made in (((6, 20), (6, 4, 5), (24, 5)), ((24, 5), (6, 4, 5), (6, 20))):
+        (each,) = arranged_as(shape, sizes, (0, 1, 2), made)[1]
+        assert each.stride == (4,) and each.transposed == (made == (24, 5))
+    assert all(each.stride == (1,) for each in arranged_as((6, 20), (6, 5, 4), (0, 1, 2), (30, 4))[1])
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
