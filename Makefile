@@ -12,6 +12,7 @@
 #   make evidence  all of them, and the figures that the documentation quotes (most of an hour on two cores)
 #   make evidence WITNESS=DIR  the same, and what files of vendors say, which lie in DIR
 #   make mutants ROOMS="rtl/shell firmware" COUNT=20  single changes of sources, and which of them the tests of their rooms find
+#   make breakages ROOMS="rtl/shell"  takes away parts of units' functions, each of which a test must find
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
@@ -36,7 +37,7 @@ endef
 
 RELEASED := digits-ulx3s lstm-ulx3s
 
-.PHONY: setup llm firmware proofs mutants ecp5 cluster integrate test lint types unit docs coverage release demo evidence lock clean \
+.PHONY: setup llm firmware proofs mutants breakages ecp5 cluster integrate test lint types unit docs coverage release demo evidence lock clean \
     $(EVIDENCE:%=evidence-%) $(RELEASED:%=release-%)
 
 setup: $(READY)
@@ -96,6 +97,9 @@ $(PROOFS_READY): $(READY)
 # Seeded; a run that was interrupted is continued.
 mutants: $(FIRMWARE_READY)
 	$(BIN)/python -m tests.mutants.run $(ROOMS) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) -o build/mutants.jsonl
+
+breakages: $(FIRMWARE_READY)
+	$(BIN)/python -m tests.mutants.breakages $(ROOMS)
 
 cluster: $(CLUSTER_READY)
 

@@ -186,17 +186,18 @@ class Bench:
         # Tests with the file's name, then the others of the room.
         for part in filter(None, (named, [room, *(f"--ignore={each}" for each in named)])):
             limit = self.limit(part)
-            found = self._changed(change, part, limit)
+            found = self.changed(change, part, limit)
             if found == "hung":
                 # The machine may have become slower: so the tests say without the change.
                 del self.took[tuple(part)]
                 if (longer := self.limit(part)) > limit:
-                    found = self._changed(change, part, longer)
+                    found = self.changed(change, part, longer)
             if found != "lived":
                 return found
         return "lived"
 
-    def _changed(self, change: Change, tests: Sequence[str], limit: float) -> str:
+    def changed(self, change: Change, tests: Sequence[str], limit: float) -> str:
+        """What tests say of a change within ``limit`` seconds."""
         file = self.folder / change.path
         own = file.read_text(encoding="utf-8")
         try:
