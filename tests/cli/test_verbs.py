@@ -196,3 +196,11 @@ def test_types_for_checkers_are_those_of_the_functions():
 
     assert PATH.read_text(encoding="utf-8") == stub(), "python -m gradloom.cli.stub"
     assert "Any" not in stub(), "a verb's result has a type of its own"
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_what_is_said_by_a_word_alone_is_off_unless_it_is_said(verb):
+    """``--json`` above all: people read a table unless they ask for JSON."""
+    flags = [each for each in command(verb).params if getattr(each, "is_flag", False) and each.name != "help"]
+    assert all(each.default is not True or each.secondary_opts for each in flags)
+    assert all(not each.default for each in flags if "--json" in each.opts)
