@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from gradloom.cli.app import PANELS
+from gradloom.cli.arguments import usual_option
 from gradloom.cli.main import app
 from gradloom.cli.on_board import TUNING
 from gradloom.preset import KINDS
@@ -204,3 +205,10 @@ def test_what_is_said_by_a_word_alone_is_off_unless_it_is_said(verb):
     flags = [each for each in command(verb).params if getattr(each, "is_flag", False) and each.name != "help"]
     assert all(each.default is not True or each.secondary_opts for each in flags)
     assert all(not each.default for each in flags if "--json" in each.opts)
+
+
+def test_an_option_tells_its_usual_value_where_it_has_one():
+    assert (
+        usual_option("--x").show_default is False and usual_option("--x", usual="the run's").show_default == "the run's"
+    )
+    assert usual_option("--x").default is None

@@ -93,6 +93,14 @@ def driver(library, machine):
     return driver
 
 
+def test_a_window_is_whole_pages_from_a_page_on_and_not_empty(driver, machine):
+    base = machine.window_base
+    for wrong in (base + 1, base + 64, base + 2048, base + 4095):
+        assert driver.set_window(wrong, 4096) == ARGUMENT
+    assert driver.set_window(base, 0) == ARGUMENT
+    assert driver.set_window(base + 4096, 4096) == OK and driver.set_window(base, machine.window_size) == OK
+
+
 @pytest.mark.parametrize("standard", ["c99", "c11", "c17"])
 def test_the_driver_compiles_without_a_c_library(tmp_path, standard):
     if shutil.which("gcc") is None or shutil.which("nm") is None:

@@ -2,9 +2,9 @@
 
     python -m tests.mutants.breakages rtl/shell firmware
 
-``breakages.toml`` says of each what no longer holds, the file, its text, what this becomes, and the test. Unlike a drawn
-change, each takes away a part of the function that its unit promises. Without a folder all are made. What lived is
-printed; exit code 3 then.
+``breakages.toml`` says of each what no longer holds, the file, its text, what this becomes, and the test. Unlike a
+drawn change, each takes away a part of the function that its unit promises. Without a folder all are made. What lived
+is printed; exit code 3 then.
 """
 
 import argparse
