@@ -211,4 +211,3 @@ def test_an_option_tells_its_usual_value_where_it_has_one():
     assert (
         usual_option("--x").show_default is False and usual_option("--x", usual="the run's").show_default == "the run's"
     )
-    assert usual_option("--x").default is None
