@@ -9,6 +9,7 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.flow import FlowError
+from gradloom.boards.kv260.ps_clock import clocks
 from gradloom.boards.kv260.settle import settle
 from gradloom.cli.design.generate import configured
 from gradloom.preset import find_preset
@@ -30,6 +31,16 @@ TABLE = [
     ("187.5", 187_499_998, "IOPLL", 8, "5.333"),
     ("200", 199_999_998, "DPLL", 6, "5.000"),
 ]
+
+
+def test_a_clock_is_the_pll_behind_two_dividers():
+    """Each divides by 1 to 63, so that by a product of both, which one alone cannot reach."""
+    pll = 33_333_333 * 45
+    made = {pll // (one * other) for one in range(1, 64) for other in range(1, 64)}
+    found = [each.hz for each in clocks()]
+    assert found == sorted((hz for hz in made if hz <= 333_000_000), reverse=True)
+    assert pll // 100 in found and pll // (63 * 63) == found[-1] and pll // 67 not in found
+    assert all(each.hz == pll // each.divisors[0] // each.divisors[1] for each in clocks())
 
 
 def project(design, make_report, asked, **more):

@@ -1,8 +1,11 @@
 """The order of samples and the first adapters: the same everywhere, for ever."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from gradloom.systems.images.integers import records
 from gradloom.systems.images.program.schedule import batches, epoch_order, initial_adapters, steps_per_epoch
 
 
@@ -55,3 +58,26 @@ def test_a_taps_start_does_not_depend_on_other_taps():
 def test_bad_parameters_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_sample_of_the_cache_is_scales_codes_and_logits(wide):
+    """Of a block of 64 wide codes the upper halves lie in front of the lower ones; two halves a byte, the first above.
+
+    A beat of scales has the number of its first block, and seven of them.
+    """
+    rng, blocks = np.random.default_rng(3), 9
+    codes = rng.integers(0, 256 if wide else 16, (2, 64 * blocks), np.uint8)
+    scales, logits = rng.integers(0, 1 << 16, (2, blocks), np.uint16), rng.integers(-99, 99, (2, 5))
+    tap = SimpleNamespace(scale_beats=2, first_block=20)
+    lowered = SimpleNamespace(taps=[tap], wide=wide, record_logits=2)
+    found = records(lowered, SimpleNamespace(scales=[scales], codes=[codes], logits=logits))
+    for sample in range(2):
+        words = [20, *scales[sample, :7], 27, *scales[sample, 7:], 0, 0, 0, 0, 0]
+        wanted = b"".join(int(word).to_bytes(2, "little") for word in words)
+        for block in range(blocks):
+            own = [int(code) for code in codes[sample, 64 * block : 64 * block + 64]]
+            for part in ([code >> 4 for code in own], [code & 15 for code in own]) if wide else (own,):
+                wanted += bytes(part[n] << 4 | part[n + 1] for n in range(0, 64, 2))
+        wanted += b"".join(int(logit).to_bytes(4, "little", signed=True) for logit in [*logits[sample], 0, 0, 0])
+        assert found[sample].tobytes() == wanted
