@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import gradloom
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.onnx.load import load_network
+from gradloom.systems.networks.known import known
 from gradloom.systems.networks.program.prepared import precise_of
 
 
@@ -159,3 +160,12 @@ def test_layers_of_two_codes_have_them_of_weights_but_behind_inputs(tmp_path):
     for asked, told in {" , ": "precise= , : names no layer", "inputs:d": "precise=d: no layer of this name"}.items():
         with pytest.raises(ValueError, match=told):
             precise_of(network, asked)
+
+
+def test_a_model_is_a_network_if_it_is_an_onnx_file_that_recurs_nowhere(tmp_path, monkeypatch):
+    path, other = tmp_path / "m.onnx", tmp_path / "m.txt"
+    written(path, "a", {"a": (4, 4)})
+    other.write_bytes(path.read_bytes())
+    assert known(str(path)) == str(path) and known(str(other)) is None and known(str(tmp_path / "none.onnx")) is None
+    monkeypatch.setattr("gradloom.systems.networks.known.has_recurrence", lambda model: True)
+    assert known(str(path)) is None
