@@ -73,7 +73,7 @@ def decoding(training, frac, alone, position):
         for name, words in alone.values.items()
         if name.endswith((".k", ".v"))
     }
-    return Decoding(training, frac, position, training.tokens[position]), replace(alone, values=cache)
+    return Decoding(training, frac, position, [training.tokens[position]]), replace(alone, values=cache)
 
 
 def in_rtl(machine, training, frac, alone, every, moments):

@@ -1,11 +1,12 @@
 """Forecasts the program of a decoded token.
 
-``python docs/examples/language/decoded_token.py [MODEL] [--preset P] [--tokens N] [--latency N] [--port-reads N]
-[--ports N] [--head float16|nf] [--json]``
+``python docs/examples/language/decoded_token.py [MODEL] [--preset P] [--tokens N] [--together N] [--latency N]
+[--port-reads N] [--ports N] [--head float16|nf] [--json]``
 
-The machine of edge-qlora-genesys2, or of ``--preset``, and one token behind ``N - 1`` others through all layers and the
-head, with adapters of rank 8 on q and v. The head is in words of 16 bits, or in NF4 as the linears are. Commands do not
-depend on values, so that no weights are needed. ``gradloom plan`` bounds the same token by its bytes.
+The machine of edge-qlora-genesys2, or of ``--preset``, and the last of ``--tokens`` tokens, or the last ``--together``
+of them in one program, through all layers and the head, with adapters of rank 8 on q and v. The head is in words of 16
+bits, or in NF4 as the linears are. Commands do not depend on values, so that no weights are needed. ``gradloom plan``
+bounds one token by its bytes.
 """
 
 import argparse
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", choices=sorted(BUILT_IN), default="smollm2-135m")
     parser.add_argument("--preset", choices=("edge-qlora-genesys2", "edge-qlora-kv260"), default="edge-qlora-genesys2")
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--together", type=int, default=1, help="tokens of one program")
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
     parser.add_argument("--ports", type=int, choices=(1, 2, 4), help="ports to memory in place of the preset's")
@@ -44,8 +46,9 @@ def main() -> None:
     if asked.head != "nf":
         layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)
     try:
-        step = StepOperations(model, asked.tokens, ranks, range(model.layers), True)
-        token = Decode(step, asked.tokens - 1, coded=asked.head == "nf")
+        # Shorter texts have shorter tiles of the cache.
+        step = StepOperations(model, min(asked.tokens, EDGE), ranks, range(model.layers), True)
+        token = Decode(step, asked.tokens - asked.together, coded=asked.head == "nf", count=asked.together)
         program = lower(token.operations, exponents(token.operations), layout, config)
         memory = MemoryTime(read_latency=asked.latency, port_reads=asked.port_reads)
         told = forecast(program, config=config, memory=memory)

@@ -172,6 +172,9 @@ class Inferred(TypedDict, total=False):
     tokens: list[int]
     #: Words of a text's tensors that the formats clipped.
     clipped: int
+    #: In integers, of prompt and answer; tokens of the answer over those that gave some.
+    programs: int
+    tokens_a_program: float
     #: Most cycles that a token waited on a board.
     waited: int
     #: Of pictures.

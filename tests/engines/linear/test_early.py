@@ -36,7 +36,7 @@ def _order(draw, steps, tiles):
 
 def commands(job, draw, *, early, base, slot=0):
     """A product by hand; its operands are from word ``base`` on, if ``early`` over the end of their memory."""
-    words, flag = job.operands.beats // 8, {"early": 1} if early else {}
+    words, flag = job.operands[0].beats // 8, {"early": 1} if early else {}
     pieces, start = [], 0
     while start < words:
         size = min(draw.randint(1, words), words - start, SMALL.depth - (base + start) % SMALL.depth)
@@ -44,7 +44,7 @@ def commands(job, draw, *, early, base, slot=0):
             (
                 start // job.tokens,
                 load(
-                    job.operands.offset + start * 8 * BEAT,
+                    job.operands[0].offset + start * 8 * BEAT,
                     8 * size,
                     LINEAR.load("operands"),
                     pack(OPERAND_ARG, {"word": (base + start) % SMALL.depth, **flag}),
@@ -100,7 +100,7 @@ def plans(machine, shapes, seed, backward):
 def program(work, draw, early):
     made = Assembler()
     for number, (_, job, _) in enumerate(work):
-        room = SMALL.depth - job.operands.beats // 8
+        room = SMALL.depth - job.operands[0].beats // 8
         is_early = early(number)
         base = draw.randint(max(room - 8, 0), SMALL.depth - 1) if is_early else draw.randint(0, room)
         append(made, commands(job, draw, early=is_early, base=base))

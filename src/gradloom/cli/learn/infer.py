@@ -65,6 +65,7 @@ def _say_text(result: dict[str, Any], prompt: str) -> None:
         )
     elif "clipped" in result:
         told += f" in the machine's integers, {some(result['clipped'], 'word')} clipped"
+        told += f", by {some(result['programs'], 'program')}, {result['tokens_a_program']:.2f} a program that gave some"
         told += f"; {_cycles_of(result)}" if result.get("cycles") else ""
     else:
         told += " in floating point"

@@ -102,8 +102,8 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost 
 
     Greedy decoding on the same NF4 weights as the preset's, in floating point, in the machine's integers, or in these
     by simulated RTL or a machine behind ``host``. Returns ``text``, ``tokens`` (their numbers) and what was asked; in
-    integers ``clipped`` words, of a machine ``cycles`` and their ``forecast``; of a board with a card as
-    :func:`~.card.prompts.ask_board` does.
+    integers ``clipped`` words, ``programs`` and ``tokens_a_program``, of a machine ``cycles`` and their ``forecast``;
+    of a board with a card as :func:`~.card.prompts.ask_board` does.
     """
     prompt, tokens = str(options.prompt), options.tokens
     if options.port is not None:
@@ -211,7 +211,7 @@ class _Prompt:
         finally:
             if machine is not None:
                 machine.close()
-        figures["clipped"] = reply.saturated
+        figures |= {"clipped": reply.saturated, "programs": reply.programs, "tokens_a_program": reply.answered}
         if machine is not None:
             figures |= {"cycles": machine.cycles, "forecast": machine.told or None}
 

@@ -115,7 +115,7 @@ class SmallLanguage:
         machine = self._machine(device)
         machine.load(whole, frac)
         for position in (4, 5):
-            token = Decoding(whole, frac, position, text[position])
+            token = Decoding(whole, frac, position, [text[position]])
             after = token.integers(before)
             loaded = token.load(machine, before)
             machine.host.request(loaded.start, len(loaded.program))

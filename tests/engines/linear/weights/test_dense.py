@@ -68,7 +68,7 @@ class Dense:
         self.end = at[4] + 4 * tokens * outer * EDGE
         self.job = ProductJob(
             tables=None,
-            operands=Transfer(at[0], len(self.parts[0][1]) // beat, 0),
+            operands=(Transfer(at[0], len(self.parts[0][1]) // beat, 0),),
             lanes=(
                 Transfer(at[1], len(self.parts[1][1]) // beat, 0),
                 Transfer(at[2], len(self.parts[2][1]) // beat, inner * rank),

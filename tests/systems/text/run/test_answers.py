@@ -10,7 +10,8 @@ from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.reference.llama import greedy
-from gradloom.systems.text.run.answers import AnswerMachine, TokenReply, prompt_of
+from gradloom.systems.text.run import answers
+from gradloom.systems.text.run.answers import TOGETHER, AnswerMachine, TokenReply, guessed, prompt_of
 
 from ..conftest import CONFIG, FAMILIES, LONG_HEADS, MODEL, exact_llama
 
@@ -39,6 +40,59 @@ def test_tokens_are_those_of_the_model(reply, frozen, adapters):
     assert list(made.tokens(GIVEN, 5, ends=frozenset(found[2:3]))) == found[: found.index(found[2])]
 
 
+def one_by_one(reply, given, count):
+    """Greedy decoding by programs of one token."""
+    text, before = list(given), None
+    for position in range(len(given) + count - 1):
+        before = reply.decoding(position, text[position]).integers(before)
+        if position == len(text) - 1:
+            text.append(int(np.argmax(before.values["next.2.logits"][0, : reply.prompt.frozen.model.vocab])))
+    return text[len(given) :]
+
+
+@pytest.mark.parametrize(
+    "model", [MODEL, LONG_HEADS, FAMILIES, WIDE], ids=["llama", "long heads", "families", "128"], indirect=True
+)
+def test_guesses_change_no_token(reply, model):
+    """Whole answers, in which some guesses are right and some wrong, and which reach the end of the cache's tile."""
+    given = [*GIVEN, *GIVEN, *np.random.default_rng(8).integers(0, model.vocab, 5).tolist(), *GIVEN[:2]]
+    count = model.context - len(given) - 30
+    made = reply(given)
+    assert list(made.tokens(given, count)) == one_by_one(made, given, count)
+    # Of the prompt one program gives none.
+    assert made.programs == made.answering + 1 < len(given) + count - 1
+
+
+def test_a_wrong_guess_is_written_over(reply, monkeypatch):
+    """Guesses that are never right; each program gives one token."""
+    made = reply()
+    want = one_by_one(made, GIVEN, 6)
+    monkeypatch.setattr(answers, "guessed", lambda text, count: [(text[-1] + 1 + text[-1] // 2) % MODEL.vocab] * count)
+    assert list(made.tokens(GIVEN, 6)) == want and 6 >= made.answering > 2
+    # Right ones, to the last: the answer's end bounds them.
+    monkeypatch.setattr(answers, "guessed", lambda text, count: want[len(text) - len(GIVEN) :][:count])
+    before = made.answering
+    assert list(made.tokens(GIVEN, 6)) == want and made.answering - before == 1
+
+
+def test_what_is_guessed():
+    assert guessed([1, 2, 3, 9, 1, 2, 3, 4, 2, 3], 3) == [4, 2, 3]
+    assert guessed([1, 2, 3, 9, 5, 2, 3, 4, 1, 2, 3], 2) == [9, 5]
+    assert guessed([7, 1, 2, 1, 2], 5) == [1, 2, 1, 2, 1]
+    assert guessed([1, 2, 3], 4) == guessed([1], 4) == guessed([1, 1], 0) == []
+
+
+def test_tokens_of_a_program(reply):
+    """As many as have room: in a tile of the cache, among rows of a product, on chip."""
+    prompt = reply().prompt
+    assert [prompt.together(at) for at in (0, 56, 57)] == [TOGETHER, TOGETHER, 1]
+    for field, value in (("rows", 2 * TOGETHER - 1), ("depth", 3 * TOGETHER - 1)):
+        before = getattr(prompt, field)
+        setattr(prompt, field, value)
+        assert prompt.together(0) == 1
+        setattr(prompt, field, before)
+
+
 @pytest.mark.parametrize("coded", [False, True], ids=["head in words", "head in codes"])
 def test_tokens_of_rtl(reply, coded):
     """Two of a prompt, two of an answer; keys and values are those that the tokens before have left."""
@@ -46,7 +100,7 @@ def test_tokens_of_rtl(reply, coded):
     machine = machine_of(made, 4)
     try:
         assert list(made.tokens(GIVEN[:2], 2, machine)) == list(made.tokens(GIVEN[:2], 2))
-        assert machine.cycles == machine.told > 30_000
+        assert machine.cycles == machine.told > 15_000
         before = made.decoding(0, GIVEN[0]).integers(None)
         with pytest.raises(MismatchError, match="logits"):
             machine.run(made.decoding(0, GIVEN[1]), before)
@@ -85,7 +139,11 @@ def test_tokens_beyond_a_tile_of_the_cache(reply):
             decoding = made.decoding(position, text[position])
             before = decoding.integers(before)
             machine.run(decoding, before)
-        assert len(machine.programs) == 2 and machine.cycles == machine.told
+        # Several tokens behind what they replace, of which none is in the tile before.
+        several = made.decoding(EDGE + 1, *text[-1:], *range(TOGETHER - 1))
+        machine.run(several, several.integers(before))
+        assert set(machine.programs) == {(0, 1), (0, TOGETHER), (1, 1), (1, TOGETHER)}
+        assert machine.cycles == machine.told
     finally:
         machine.close()
 

@@ -7,11 +7,12 @@ import pytest
 
 from gradloom.program.descent import AdamW
 from gradloom.program.placed import Written
+from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.systems.text.coded_head import coded_head
 from gradloom.systems.text.operations import transformer
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.products import Product
-from gradloom.systems.text.operations.tensors import Tensor, Words
+from gradloom.systems.text.operations.tensors import EDGE, Tensor, Words
 from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
@@ -56,7 +57,7 @@ def test_a_token_is_a_row_of_the_whole(prompted, position):
     whole, frac, exact, integers = prompted()
     want = {name: values[position].copy() for name, values in exact.values.items() if values.shape[0] == len(TEXT)}
     words = {name: values[position].copy() for name, values in integers.values.items() if values.shape[0] == len(TEXT)}
-    token = Decoding(whole, frac, position, TEXT[position])
+    token = Decoding(whole, frac, position, [TEXT[position]])
     made = token.exact(cut_off(exact, position))
     for name in ("0.q", "0.context", "1.act", "2.x", "2.logits"):
         np.testing.assert_allclose(made.values[f"next.{name}"][0], want[name], rtol=1e-9, atol=1e-12)
@@ -76,7 +77,7 @@ def parted(monkeypatch):
 def test_logits_of_a_head_in_codes(prompted, parted):
     """They are those of the whole head's codes; rows behind it give nothing."""
     whole, frac, exact, integers = prompted()
-    token = Decoding(whole, frac, 3, TEXT[3], coded=True)
+    token = Decoding(whole, frac, 3, [TEXT[3]], coded=True)
     made, words = token.exact(cut_off(exact, 3)).values, token.integers(cut_off(integers, 3)).values
     head = coded_head(Llama(MODEL, whole.frozen.tensor)).weight()
     logits = made["next.2.logits"][0]
@@ -98,7 +99,7 @@ def test_a_request_in_rtl(prompted, training, machine, parted, coded):
     cut_off(before, position)
     machine.load(whole, frac)
     for number in range(2):
-        token = Decoding(whole, frac, position + number, TEXT[position + number], coded=coded)
+        token = Decoding(whole, frac, position + number, [TEXT[position + number]], coded=coded)
         after = token.integers(before)
         loaded = token.load(machine, before)
         machine.host.request(loaded.start, len(loaded.program))
@@ -123,7 +124,7 @@ def test_requests_beside_a_training_step(prompted, training, machine, every, sta
     cut_off(before, 4)
     tokens, held = [], before
     for number in range(3):
-        tokens.append((Decoding(whole, frac, 4 + number, TEXT[4 + number]), held))
+        tokens.append((Decoding(whole, frac, 4 + number, [TEXT[4 + number]]), held))
         held = tokens[-1][0].integers(held)
     moments = sorted(np.random.default_rng(every).integers(0, 45000, len(tokens)).tolist())
     machine.device.set("stall", stall)
@@ -143,8 +144,8 @@ def test_requests_beside_a_training_step(prompted, training, machine, every, sta
 
 @pytest.mark.parametrize("model", [MODEL, LONG_HEADS], ids=["heads of 64", "heads of 128"], indirect=True)
 def test_a_text_longer_than_a_tile(training, fresh, model):
-    """Two tokens behind 64: their keys and values are in another tensor, and attention reaches over both."""
-    text = np.random.default_rng(6).integers(0, model.vocab, 66).tolist()
+    """Tokens behind 64: their keys and values are in another tensor, and attention reaches over both."""
+    text = np.random.default_rng(6).integers(0, model.vocab, 69).tolist()
     inputs = {"gradient": np.random.default_rng(7).normal(0, 1e-2, (64, model.hidden))}
     prompt = training([0], tokens=text[:64], head=False, inputs=inputs)
     prompt.step = replace(prompt.step, model=replace(model, context=128))
@@ -152,19 +153,28 @@ def test_a_text_longer_than_a_tile(training, fresh, model):
     frac = prompt.fracs(largest(exact), headroom=2)
     before = prompt.integers(frac)
     fresh.load(training([0], tokens=text[:2], head=False, inputs={"gradient": inputs["gradient"][:2]}), frac)
-    for position in (64, 65):
-        token = Decoding(prompt, frac, position, text[position])
+    for position, count in ((64, 1), (65, 1), (66, 3)):
+        token = Decoding(prompt, frac, position, text[position : position + count])
         exact = token.exact(exact)
-        keys, values = (
-            np.concatenate([exact.values[f"0.{name}"], exact.values[f"0.{name}.1"][: position - 63]]) for name in "kv"
+        q, context, x = (
+            exact.values[token.decode.tensor(Tensor(name, 64, 64)).name] for name in ("0.q", "0.context", "1.x")
         )
-        q = exact.values["next.0.q"].reshape(model.heads, -1)
-        p = np.exp2(q @ keys.T * 2.0**token.decode.step.lift)
-        want = (p / p.sum(axis=1, keepdims=True)) @ values
-        np.testing.assert_allclose(exact.values["next.0.context"].reshape(want.shape), want, rtol=1e-9)
+        # Tiles of the same number of all heads are neighbours.
+        q, context = (
+            each.reshape(count, -1, model.heads, EDGE).swapaxes(1, 2).reshape(count, model.heads, -1)
+            for each in (q, context)
+        )
+        for row in range(count):
+            keys, values = (
+                np.concatenate([exact.values[f"0.{name}"], exact.values[f"0.{name}.1"][: position + row - 63]])
+                for name in "kv"
+            )
+            p = np.exp2(q[row] @ keys.T * 2.0**token.decode.step.lift)
+            want = (p / p.sum(axis=1, keepdims=True)) @ values
+            np.testing.assert_allclose(context[row], want, rtol=1e-9)
         after = token.integers(before)
-        error = after.values["next.1.x"] * 2.0 ** -token.fracs["next.1.x"] - exact.values["next.1.x"]
-        assert np.abs(error).max() < 1e-2 * np.abs(exact.values["next.1.x"]).max()
+        error = after.values[token.decode.output.name] * 2.0 ** -token.fracs[token.decode.output.name] - x
+        assert np.abs(error).max() < 1e-2 * np.abs(x).max()
         loaded = token.load(fresh, before)
         fresh.host.request(loaded.start, len(loaded.program))
         fresh.host.wait_request()
@@ -181,34 +191,63 @@ def test_a_long_text_has_further_tensors():
         Decode(StepOperations(model, 64, {}, [0], False), 256)
     with pytest.raises(ValueError, match="position=9: must be 0 to 8"):
         Decode(StepOperations(MODEL, 9, {}, [0], False), 9)
+    # Of the cache's tile, and of the model's context.
+    for context, position, most in ((256, 130, 62), (131, 130, 1)):
+        step = StepOperations(replace(model, context=context), 64, {}, [0], False)
+        with pytest.raises(ValueError, match=f"count={most + 1}: must be 1 to {most} at position 130"):
+            Decode(step, position, count=most + 1)
+        Decode(step, position, count=most)
+
+
+def test_tokens_in_one_program_are_those_of_one_by_one(prompted):
+    """All rows of logits, with adapters and biases; a row sees none behind it."""
+    whole, frac, exact, integers = prompted()
+    words = [integers.values["2.logits"][position].copy() for position in range(len(TEXT))]
+    token = Decoding(whole, frac, 2, TEXT[2:6])
+    made = token.integers(cut_off(integers, 2))
+    np.testing.assert_array_equal(made.values["next4.2.logits"], words[2:6])
+    np.testing.assert_array_equal(made.values["next4.2.logits"][1], words[3])
+    assert (words[2] != words[3]).any()
 
 
 def test_keys_and_values_of_a_group_of_heads_are_read_once():
-    """Where each has one tile; a machine that takes fewer rows refuses."""
+    """Of one tile or several, of one token or several; a machine that takes fewer rows or words refuses."""
     grouped, wide = (replace(MODEL, heads=4, kv_heads=2, context=128, head_dim=size) for size in (64, 128))
-    for model, position, count, rows in ((grouped, 63, 2, 2), (grouped, 64, 4, 1), (wide, 63, 4, 1)):
-        token = Decode(StepOperations(model, 64, {}, [0]), position)
+    for model, position, tokens in ((grouped, 63, 1), (grouped, 64, 1), (wide, 63, 1), (wide, 100, 4)):
+        token = Decode(StepOperations(model, 64, {}, [0]), position, count=tokens)
         found = [each for each in token.operations if isinstance(each, Product) and isinstance(each.weight, Words)]
-        assert [each.x.rows for each in found] == [rows] * 2 * count
-        assert {(each.x.name, each.y.name) for each in found} == {
-            ("next.0.q", "next.0.scores"),
-            ("next.0.p", "next.0.context"),
-        }
+        assert [each.x.rows for each in found] == [2 * tokens] * 4
+        read = [part for each in found for part in each.weight.tiles]
+        assert len(read) == len(set(read)) == 4 * model.head_dim // EDGE * (position // 64 + 1)
     token = Decode(StepOperations(replace(grouped, kv_heads=1), 64, {}, [0]), 5)
     with pytest.raises(ValueError, match="next.0.scores: has 4 rows, the machine's products take at most 2"):
         lower(token.operations, exponents(token.operations), Layout(), replace(CONFIG, tokens=2))
+    token = Decode(StepOperations(replace(grouped, kv_heads=1, context=512), 64, {}, [0]), 300)
+    with pytest.raises(ValueError, match="next.0.context: its operands are 20 words, the machine holds 16"):
+        lower(token.operations, exponents(token.operations), Layout(), replace(CONFIG, depth=16))
 
 
-def test_stacked_tiles_are_rows_of_one():
-    values = np.arange(256).reshape(1, 256)
+def test_placed_tiles_are_those_of_memory():
+    """Rows of neighbours lie behind each other in a tile; tiles come in any order."""
+    values = np.random.default_rng(3).integers(0, 1 << 20, (3, 512))
     step = IntegerStep({"q": values.copy()}, {}, None)
-    tensor = Tensor("q", 1, 256)
-    part = tensor.stacked(1, 2)
-    np.testing.assert_array_equal(step[part], values[0, 64:192].reshape(2, 64))
-    step[part] = step[part] + 1000
-    np.testing.assert_array_equal(step.values["q"][0], values[0] + 1000 * (np.arange(256) // 64 % 3 > 0))
-    for wrong in (lambda: tensor.stacked(3, 2), lambda: Tensor("k", 2, 256).stacked(0, 1)):
-        with pytest.raises(ValueError, match="as rows"):
+    tensor = Tensor("q", 3, 512)
+    memory = np.frombuffer(tile_rows(values, EDGE), "<i4").reshape(-1, EDGE)
+    part = tensor.at([1, 5], 2)
+    want = np.concatenate([memory[3 * place : 3 * place + 6] for place in (1, 5)], axis=1)
+    np.testing.assert_array_equal(step[part], want)
+    step[part] = step[part] + (1 << 20)
+    changed = np.isin(np.arange(512) // EDGE, [1, 2, 5, 6])
+    np.testing.assert_array_equal(step.values["q"], values + (1 << 20) * changed)
+    assert (part.runs, part.step, part.whole) == ([(1, 1), (5, 1)], 4, False)
+    assert tensor.at([1, 3, 5], 2).runs == [(1, 3)] and tensor.at([4, 5, 1, 2]).runs == [(4, 2), (1, 2)]
+    with pytest.raises(ValueError, match="not at equal steps"):
+        assert tensor.at([4, 5, 1]).step
+    assert tensor.at([4, 5, 1, 2]).part(1, 2).order == (5, 1)
+    assert tensor.all().every(1, 3).order == (1, 4, 7)
+    np.testing.assert_array_equal(step[tensor.some(1, 2, 2, 4).every(1, 2)], step[tensor.at([3, 5])][1:3])
+    for wrong in (lambda: tensor.at([7], 2), lambda: tensor.at([-1])):
+        with pytest.raises(ValueError, match="of 8 tiles"):
             wrong()
 
 

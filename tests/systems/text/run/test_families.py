@@ -93,7 +93,7 @@ def test_tokens_behind_a_text(fresh, frozen, adapters):
         for name, values in held.values.items():
             if name.endswith((".k", ".v")):
                 values[position:] = 0
-    token = Decoding(whole, frac, position, TOKENS[position])
+    token = Decoding(whole, frac, position, [TOKENS[position]])
     np.testing.assert_allclose(token.exact(exact).values["next.2.logits"][0], floats["2.logits"][position], rtol=1e-9)
     fresh.load(whole, frac)
     after = token.integers(before)

@@ -57,7 +57,7 @@ def test_a_token_on_several_ports(training, several, memory):
     whole = training()
     frac = whole.fracs(largest(whole.exact()), headroom=2)
     before = whole.integers(frac)
-    token = Decoding(whole, frac, 4, TOKENS[4], coded=True)
+    token = Decoding(whole, frac, 4, [TOKENS[4]], coded=True)
     several.load(whole, frac)
     after, loaded = token.integers(before), token.load(several, before)
     program = loaded.program

@@ -1,6 +1,7 @@
 """Tensors, slices and matrices that operations of a transformer name."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +22,7 @@ __all__ = [
     "Gain",
     "HeadCodes",
     "MatrixRows",
-    "HeadRows",
+    "PlacedTiles",
     "TensorSlice",
     "Tensor",
     "Words",
@@ -66,9 +67,9 @@ class Tensor(operations.Tensor):
         """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
         return TensorSlice(self, first, count, row, height)
 
-    def stacked(self, first: int, count: int) -> "HeadRows":
-        """``count`` tiles of the one row, from ``first`` on, as so many rows of a tile."""
-        return HeadRows(self, first, 1, 0, count)
+    def at(self, places: Sequence[int], stack: int = 1) -> "PlacedTiles":
+        """Tiles at ``places``, in this order; each has the rows of ``stack`` neighbours, one's behind another's."""
+        return PlacedTiles(self, places[0], len(places), 0, stack * self.rows, tuple(places), stack)
 
 
 class Factors(Tensor):
@@ -114,6 +115,9 @@ class TensorSlice:
     row: int = 0
     height: int | None = None
 
+    #: Neighbours that are one tile.
+    stack = 1
+
     def __post_init__(self) -> None:
         if not 0 <= self.row < self.row + self.rows <= self.tensor.rows:
             raise ValueError(f"{self.tensor.name}: rows {self.row} to {self.row + self.rows - 1} of {self.tensor.rows}")
@@ -131,31 +135,96 @@ class TensorSlice:
         return self.tensor.rows if self.height is None else self.height
 
     @property
+    def order(self) -> Sequence[int]:
+        """Its tiles by their places in the tensor."""
+        return range(self.first, self.first + self.count)
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Tiles that lie in memory without a gap: the place of the first, and how many."""
+        made: list[tuple[int, int]] = []
+        for place in self.order:
+            if made and self.rows == self.stack * self.tensor.rows and place == made[-1][0] + self.stack * made[-1][1]:
+                made[-1] = made[-1][0], made[-1][1] + 1
+            else:
+                made.append((place, 1))
+        return made
+
+    @property
     def whole(self) -> bool:
         """Whether it lies in memory without a gap."""
-        return self.count == 1 or self.rows == self.tensor.rows
+        return len(self.runs) == 1
+
+    @property
+    def step(self) -> int:
+        """Places from a tile to the next."""
+        steps = {after - before for before, after in zip(self.order, self.order[1:])}
+        if len(steps) > 1:
+            raise ValueError(f"{self.tensor.name}: its tiles are not at equal steps")
+        return steps.pop() if steps else 1
+
+    def part(self, first: int, count: int) -> "TensorSlice":
+        """``count`` of its tiles."""
+        return replace(self, first=self.first + first, count=count)
+
+    def every(self, first: int, step: int) -> "TensorSlice":
+        """Each ``step``-th of its tiles from ``first`` on."""
+        order = self.order[first::step]
+        return PlacedTiles(self.tensor, order[0], len(order), self.row, self.rows, tuple(order))
 
     @property
     def where(self) -> tuple[slice, slice]:
         """Rows and features of the tensor."""
         return slice(self.row, self.row + self.rows), slice(self.first * EDGE, (self.first + self.count) * EDGE)
 
+    def of(self, held: np.ndarray) -> np.ndarray:
+        """Its words ``[rows, features]`` of those of the tensor."""
+        return held[self.where]
+
+    def put(self, held: np.ndarray, words: np.ndarray) -> None:
+        """Changes them."""
+        held[self.where] = words
+
 
 @dataclass(frozen=True)
-class HeadRows(TensorSlice):
-    """Tiles of a tensor of one row as rows of a tile, which is the same in memory: ``height`` from ``first`` on."""
+class PlacedTiles(TensorSlice):
+    """Tiles in any order, each of the rows of ``stack`` neighbours: see :meth:`Tensor.at`."""
+
+    places: tuple[int, ...] = ()
+    stack: int = 1
 
     def __post_init__(self) -> None:
-        if self.tensor.rows != 1 or not 0 <= self.first < self.first + self.rows <= self.tensor.tiles:
+        if not 0 <= min(self.places) <= max(self.places) + self.stack - 1 < self.tensor.tiles:
             raise ValueError(
-                f"{self.tensor.name}: tiles {self.first} to {self.first + self.rows - 1} of {self.tensor.tiles} as "
-                f"rows, of {self.tensor.rows} rows"
+                f"{self.tensor.name}: tiles at {self.places}, {self.stack} as one, of {self.tensor.tiles} tiles"
             )
 
     @property
-    def where(self) -> tuple[slice, slice]:
-        """The row, and its features."""
-        return slice(0, 1), slice(self.first * EDGE, (self.first + self.rows) * EDGE)
+    def order(self) -> Sequence[int]:
+        return self.places
+
+    def part(self, first: int, count: int) -> TensorSlice:
+        places = self.places[first : first + count]
+        return replace(self, first=places[0], count=count, places=places)
+
+    def _tiles(self, held: np.ndarray) -> np.ndarray:
+        """A view of the tensor by tile, row and feature."""
+        return held.reshape(len(held), -1, EDGE).swapaxes(0, 1)
+
+    @property
+    def _rows(self) -> slice:
+        return slice(self.row, self.row + self.rows // self.stack)
+
+    def of(self, held: np.ndarray) -> np.ndarray:
+        tiles = self._tiles(held)
+        stacks = [tiles[place : place + self.stack, self._rows].reshape(-1, EDGE) for place in self.places]
+        return np.concatenate(stacks, axis=1)
+
+    def put(self, held: np.ndarray, words: np.ndarray) -> None:
+        tiles = self._tiles(held)
+        for number, place in enumerate(self.places):
+            rows = words[:, number * EDGE : (number + 1) * EDGE]
+            tiles[place : place + self.stack, self._rows] = rows.reshape(self.stack, -1, EDGE)
 
 
 @dataclass(frozen=True)

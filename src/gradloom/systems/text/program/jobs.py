@@ -29,7 +29,7 @@ class ProductJob:
     """
 
     tables: Transfer | None
-    operands: Transfer
+    operands: tuple[Transfer, ...]
     lanes: tuple[Transfer, ...]
     tiles: tuple[Transfer, ...]
     result: Transfer

@@ -5,7 +5,7 @@ from gradloom.rtl.formats.weights.weight_stream import StreamShape
 
 from ..operations.tensors import EDGE, AdapterTensors, Codes, Tensor, TensorSlice
 
-__all__ = ["ZEROS", "Layout", "check_whole"]
+__all__ = ["ZEROS", "Layout", "stride"]
 
 #: Words of 0, as many as a command of the update engine takes.
 ZEROS = "zeros"
@@ -23,8 +23,12 @@ class Layout(MemoryMap):
         return self.place(tensor.name, 4 * tensor.rows * tensor.features)
 
     def part(self, part: TensorSlice) -> int:
-        """Of some of its tiles, or of rows of them."""
-        return self.tensor(part.tensor) + 4 * (part.tensor.rows * part.first + part.row) * EDGE
+        """Of some of its tiles, or of rows of them: where the first is."""
+        return self.run(part, part.first)
+
+    def run(self, part: TensorSlice, place: int) -> int:
+        """Of its rows of one tile."""
+        return self.tensor(part.tensor) + 4 * (part.tensor.rows * place + part.row) * EDGE
 
     def codes(self, matrix: Codes) -> int:
         """Of a linear's stream."""
@@ -42,8 +46,6 @@ class Layout(MemoryMap):
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
 
 
-def check_whole(*parts: TensorSlice) -> None:
-    """Refuses rows of tiles that do not lie behind each other."""
-    for part in parts:
-        if not part.whole:
-            raise ValueError(f"{part.name}: rows of {part.count} tiles, which do not lie behind each other")
+def stride(part: TensorSlice) -> int | None:
+    """Bytes from one of its tiles to the next; None where they lie behind each other."""
+    return None if part.whole else 4 * part.step * part.tensor.rows * EDGE

@@ -11,7 +11,7 @@ from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, Words
 from .engines.linear import codes, dense_tile, hidden
 from .jobs import ProductJob, Transfer, in_panels
-from .layout import Layout, check_whole
+from .layout import Layout, stride
 from .weaving.work import Main
 
 __all__ = ["ProductOrder"]
@@ -42,6 +42,10 @@ class ProductOrder:
         layout, x, y, adapter = self.layout, operation.x, operation.y, operation.adapter
         if x.rows > self.config.tokens:
             raise ValueError(f"{y.name}: has {x.rows} rows, the machine's products take at most {self.config.tokens}")
+        if x.rows * x.count > self.config.depth:
+            raise ValueError(
+                f"{y.name}: its operands are {x.rows * x.count} words, the machine holds {self.config.depth}"
+            )
         rank, kept, slot = 0, None, self.kept % 2
         lanes: tuple[Transfer, ...] = ()
         if adapter is not None:
@@ -56,10 +60,11 @@ class ProductOrder:
             kept = hidden(layout[operation.hidden], self.config, slot=slot, tokens=x.rows, rank=rank)
             self.kept += 1
         tables, tiles = self._tiles(operation)
-        check_whole(x, *(operation.weight.tiles if isinstance(operation.weight, Words) else ()))
         job = ProductJob(
             tables=tables,
-            operands=Transfer(layout.part(x), x.count * x.rows * self.config.row_beats, 0),
+            operands=tuple(
+                Transfer(layout.run(x, place), count * x.rows * self.config.row_beats, 0) for place, count in x.runs
+            ),
             lanes=lanes,
             tiles=in_panels(tiles, x.count, self.config.span),
             result=Transfer(layout.part(y), y.count * y.rows * self.config.row_beats, 0),
@@ -69,7 +74,7 @@ class ProductOrder:
             rank=rank,
             backward=operation.backward,
             shifts=operation.shifts(self.frac),
-            stride=None if y.whole else 4 * y.tensor.rows * EDGE,
+            stride=stride(y),
         )
         return Main(order=order, job=job, hidden=kept, slot=slot)
 

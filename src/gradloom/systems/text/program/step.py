@@ -182,8 +182,7 @@ class _Lowering:
         made: list[Operation] = []
         for start in range(0, first.count, step):
             parts: dict[str, Any] = {
-                name: replace(part, first=part.first + start, count=min(step, part.count - start))
-                for name, part in slices.items()
+                name: part.part(start, min(step, part.count - start)) for name, part in slices.items()
             }
             made.append(replace(operation, **parts))
         return made

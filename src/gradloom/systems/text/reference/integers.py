@@ -60,14 +60,13 @@ class Execution(Reading):
         return self.loss / max(self.foretold, 1)
 
     def __getitem__(self, part: TensorSlice) -> Array:
-        return self.values[part.name][part.where].reshape(part.rows, part.count * EDGE)
+        return part.of(self.values[part.name])
 
     def __setitem__(self, part: TensorSlice, words: Array) -> None:
         tensor = part.tensor
         if tensor.name not in self.values or self.values[tensor.name].shape != (tensor.rows, tensor.features):
             self.values[tensor.name] = np.zeros((tensor.rows, tensor.features), words.dtype)
-        held = self.values[tensor.name]
-        held[part.where] = words.reshape(held[part.where].shape)
+        part.put(self.values[tensor.name], words)
 
     def _panel(self, operation: Product) -> Array:
         """The matrix of a product as ``[outputs, inputs]`` of the result."""

@@ -1,6 +1,11 @@
 """A model's answer in the machine's integers: by the reference, and on a machine that keeps keys and values.
 
-A token's program is lowered once for each 64 positions; position, and row of the cache, are patched.
+A program verifies several tokens in about the time of one, for both read every weight. The text itself gives guesses:
+what stood behind the same tokens before. A guess counts only where the logits before it choose it, so the answer is
+that of token by token; a prompt needs no guesses.
+
+Programs of one token and of several are lowered once for each 64 positions; position, and row of the cache, are
+patched.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +20,7 @@ from gradloom.program.assembler import Assembler
 from gradloom.program.memory import PAGE, rounded
 from gradloom.program.patches import Varying, patched
 from gradloom.program.placed import Written
-from gradloom.rtl.formats.weights.tiles import tile_rows
+from gradloom.rtl.formats.weights.tiles import tile_rows, untile_rows
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.machine import MachineHost, MachineRunner
@@ -37,10 +42,14 @@ from .linear import linear_machine
 from .step import place_frozen
 from .training import Training, as_bytes, largest
 
-__all__ = ["AnswerMachine", "PromptForward", "TokenReply", "prompt_of"]
+__all__ = ["TOGETHER", "AnswerMachine", "PromptForward", "TokenReply", "guessed", "prompt_of"]
 
 #: Bits to spare in tensors, whose exponents follow from the prompt and hold for the answer.
 _HEADROOM = 4
+#: Tokens of a program at most.
+TOGETHER = 8
+#: Tokens at most of what is found again.
+_FOUND = 3
 
 
 @dataclass(kw_only=True)
@@ -55,11 +64,25 @@ class PromptForward(Training):
         The head is in codes.
     rows : int
         See :class:`~..operations.instant.InstantStep`.
+    depth : int
+        Rows of operands that the machine holds.
     """
 
     blocks: Mapping[int, Adapter] = field(default_factory=dict)
     coded: bool = False
     rows: int = EDGE
+    depth: int = 1 << 20
+
+    def together(self, position: int) -> int:
+        """Tokens of a program that begins at a position: :data:`TOGETHER`, or one where these have no room."""
+        model = self.frozen.model
+        shared = model.heads // model.kv_heads
+        operands = max(
+            shared * (position // self.step.tokens + 1),
+            *(max(each.outputs, each.inputs) // EDGE for each in model.linears),
+        )
+        room = Decode.room(self.step, position), self.rows // shared, self.depth // operands
+        return TOGETHER if TOGETHER <= min(room) else 1
 
     def _operations(self) -> list[Operation]:
         model, after, count = self.frozen.model, self.layers[-1] + 1, len(self.tokens)
@@ -111,25 +134,51 @@ def prompt_of(
         blocks=blocks,
         coded=coded,
         rows=min(EDGE, config.tokens),
+        depth=config.depth,
     )
+
+
+def guessed(text: Sequence[int], count: int) -> list[int]:
+    """What may stand behind a text: what stood behind its last tokens where the most of them stood before, last.
+
+    ``count`` tokens, or none where the last one is new.
+    """
+    made = list(text)
+    for size in range(min(_FOUND, len(text) - 1), 0, -1):
+        for start in range(len(text) - size - 1, -1, -1):
+            if made[start : start + size] == made[len(text) - size : len(text)]:
+                # Behind a place so near to the end that it ends, the guess goes on with itself.
+                for at in range(start + size, start + size + count):
+                    made.append(made[at])
+                return made[len(text) :]
+    return []
 
 
 @dataclass
 class TokenReply:
     """What a model says behind a prompt, each token the likeliest; of equals the lowest.
 
-    ``saturated`` counts words that the formats clipped.
+    ``saturated`` counts words that the formats clipped, those of wrong guesses too. ``programs`` have run, of which
+    ``answering`` gave the ``said`` tokens of the answer.
     """
 
     prompt: PromptForward
     saturated: int = 0
+    programs: int = 0
+    answering: int = 0
+    said: int = 0
 
     def __post_init__(self) -> None:
         self.frac = self.prompt.fracs(of_any_text(largest(self.prompt.exact())), headroom=_HEADROOM)
 
-    def decoding(self, position: int, token: int) -> Decoding:
-        """The token at a position."""
-        return Decoding(self.prompt, self.frac, position, token, self.prompt.coded)
+    @property
+    def answered(self) -> float:
+        """Tokens of the answer a program that gave some."""
+        return self.said / max(self.answering, 1)
+
+    def decoding(self, position: int, *tokens: int) -> Decoding:
+        """Tokens from a position on, as the machine reads the cache."""
+        return Decoding(self.prompt, self.frac, position, tokens, self.prompt.coded, whole=True)
 
     def tokens(
         self,
@@ -144,32 +193,48 @@ class TokenReply:
         The reference makes each; a ``machine`` too, and :class:`~gradloom.sim.run.counted.MismatchError` says where it
         differs.
         """
-        text, before = list(given), None
+        text, before, position, last = list(given), None, 0, len(given) + count
         vocab = self.prompt.frozen.model.vocab
-        for position in range(len(given) + count - 1):
-            decoding = self.decoding(position, text[position])
+        while True:
+            most = self.prompt.together(position)
+            known = text[position : position + most]
+            # More than the answer takes is no use.
+            known += guessed(text, min(most, last - 1 - position) - len(known)) if len(known) < most else []
+            # What fills a program counts for nothing, and its rows of the cache are written again.
+            decoding = self.decoding(position, *known, *(most - len(known)) * known[-1:] * (len(known) > 1))
             before = decoding.integers(before)
             self.saturated += before.saturated
+            self.programs += 1
             logits = before.values[decoding.decode.logits.name]
             if machine is not None:
                 logits = machine.run(decoding, before)
-            if position < len(given) - 1:
-                continue
-            token = int(np.argmax(logits[0, :vocab]))
-            if token in ends:
-                return
-            text.append(token)
-            yield token
+            answering = False
+            for each, row in zip(known[1:] + [-1], logits[: len(known), :vocab]):
+                position += 1
+                if position < len(text):
+                    continue
+                token = int(np.argmax(row))
+                if token in ends:
+                    return
+                text.append(token)
+                self.answering += not answering
+                answering = True
+                self.said += 1
+                yield token
+                if len(text) == last:
+                    return
+                if token != each:
+                    break
 
 
 @dataclass(frozen=True)
 class _TokenProgram:
-    """A token's program for the positions of a tile of the cache, with values of its variables, and its places."""
+    """A program for the positions of a tile of the cache, with values of its variables, and its places."""
 
     program: Assembler
     variables: Mapping[str, int]
+    layout: Layout
     start: int
-    logits: int
 
 
 class AnswerMachine:
@@ -204,7 +269,8 @@ class AnswerMachine:
         files: Sequence[Path] = (),
     ) -> None:
         self.config, self.cycles, self.told = config, 0, 0
-        first, frozen = reply.decoding(0, reply.prompt.tokens[0]), reply.prompt.frozen
+        self.reply, frozen = reply, reply.prompt.frozen
+        first = reply.decoding(0, reply.prompt.tokens[0])
         self.rows = reply.prompt.step.tokens
         self.layout = layout = Layout()
         place_frozen(reply.prompt, layout)
@@ -215,18 +281,20 @@ class AnswerMachine:
         del contents[reply.prompt.step.input.name]
         for name, content in contents.items():
             layout.place(name, len(content))
-        layout.tensor(first.decode.input)
-        tell("a token's program")
-        whole = [replace(first.decode, position=at, whole=True) for at in range(0, positions, self.rows)]
-        caches = [
-            each for layer in reply.prompt.step.layers for which in "kv" for each in whole[-1].cache(layer, which)
-        ]
+        tell("the programs")
+        last = replace(first.decode, position=(positions - 1) // self.rows * self.rows)
+        caches = [each for layer in reply.prompt.step.layers for which in "kv" for each in last.cache(layer, which)]
         # Rows that no token has written yet are multiplied by zero, and must not saturate.
         contents |= {each.name: bytes(4 * each.rows * each.features) for each in caches}
         for each in caches:
             layout.tensor(each)
-        self.programs = [self._lowered(each, reply) for each in whole]
-        needed = max(each.start + len(each.program.code) for each in self.programs)
+        counts = {reply.prompt.together(at) for at in range(positions)} | {1}
+        self.programs = {
+            (at, count): self._lowered(replace(first.decode, position=at * self.rows, count=count))
+            for at in range(-(-positions // self.rows))
+            for count in sorted(counts)
+        }
+        needed = max(each.start + len(each.program.code) for each in self.programs.values())
         self.machine = linear_machine(config, needed, tell, files) if host is None else MachineRunner(host)
         room = getattr(getattr(self.machine.host, "transport", None), "window_size", needed)
         if needed > room:
@@ -239,8 +307,9 @@ class AnswerMachine:
         for name, content in contents.items():
             self.machine.write(layout[name], content)
 
-    def _lowered(self, decode: Decode, reply: TokenReply) -> _TokenProgram:
-        layout, variables = self.layout.copy(), {"position": decode.position, "row": 0}
+    def _lowered(self, decode: Decode) -> _TokenProgram:
+        reply, layout, variables = self.reply, self.layout.copy(), {"position": decode.position, "row": 0}
+        layout.tensor(decode.input)
         for layer in decode.step.layers:
             for which in "kv":
                 last = decode.cache(layer, which)[-1]
@@ -249,26 +318,28 @@ class AnswerMachine:
         operations = [replace(each, limit=limit) if isinstance(each, Softmax) else each for each in decode.operations]
         frac = decode.fracs({**reply.prompt.frozen.frac, **reply.frac})
         program = lower(operations, frac, layout, self.config)
-        return _TokenProgram(program, variables, rounded(layout.end, PAGE), layout[decode.logits.name])
+        return _TokenProgram(program, variables, layout, rounded(layout.end, PAGE))
 
     def run(self, decoding: Decoding, reference: IntegerStep) -> np.ndarray:
-        """Logits of the next token, ``[1, vocabulary]`` in whole tiles.
+        """Logits behind each token, ``[tokens, vocabulary]`` in whole tiles, read as one block.
 
         :class:`~gradloom.sim.run.counted.MismatchError` where they, a counter or the cycles of a command differ from
         reference and forecast.
         """
-        decode, made = decoding.decode, self.programs[decoding.position // self.rows]
-        self.machine.write(self.layout[decode.input.name], tile_rows(decoding.words, EDGE))
-        angles = decoding.prompt.frozen.angles(decode.operations, 1, decode.position)
-        for name, content in as_bytes(angles).items():
-            self.machine.write(self.layout[name], content)
+        decode, frozen = decoding.decode, decoding.prompt.frozen
+        made = self.programs[decode.position // self.rows, decode.count]
+        tables = frozen.angles(decode.operations, decode.count, decode.position) | frozen.added(decode.operations)
+        self.machine.write(made.layout[decode.input.name], tile_rows(decoding.words, EDGE))
+        for name, content in as_bytes(tables).items():
+            self.machine.write(made.layout[name], content)
         variables = {"position": decode.position, "row": 4 * EDGE * (decode.position % self.rows)}
         program = patched(made.program, made.variables, variables)
         ran = self.machine.run(
             Written(config=self.config, instructions=program.instructions, code=program.code, offset=made.start)
         )
-        read = self.machine.read(made.logits, 4 * decode.logits.features)
-        logits = np.frombuffer(read, "<i4").astype(np.int64)[None]
+        rows, features = decode.logits.rows, decode.logits.features
+        read = self.machine.read(made.layout[decode.logits.name], 4 * rows * features)
+        logits = untile_rows(read, rows, features, EDGE)
         check_words({"logits": logits}, {"logits": reference.values[decode.logits.name]})
         ran.check(saturated=reference.saturated)
         self.cycles += ran.counters.cycles

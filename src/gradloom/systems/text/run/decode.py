@@ -34,7 +34,7 @@ class Loaded:
 
 @dataclass
 class Decoding:
-    """A token behind a text.
+    """Tokens behind a text.
 
     Parameters
     ----------
@@ -43,28 +43,36 @@ class Decoding:
     frac : mapping
         Its fraction bits.
     position : int
-        Tokens before this one.
-    token : int
+        Tokens before these.
+    tokens : sequence of int
     coded : bool
         The head is in codes.
+    whole : bool
+        All rows of the cache are read: see :class:`~..operations.decode.Decode`.
     """
 
     prompt: Training
     frac: Mapping[str, int]
     position: int
-    token: int
+    tokens: Sequence[int]
     coded: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
         self.decode = Decode(
-            self.prompt.step, self.position, instant=getattr(self.prompt, "instant", None), coded=self.coded
+            self.prompt.step,
+            self.position,
+            self.whole,
+            getattr(self.prompt, "instant", None),
+            self.coded,
+            len(self.tokens),
         )
         self.prompt.frozen.load(self.decode.operations)
         self.fracs = self.decode.fracs({**self.prompt.frozen.frac, **self.frac})
 
     @cached_property
     def cache(self) -> dict[str, Tensor]:
-        """Tensors that the token reads and adds a row to."""
+        """Tensors that the tokens read and add rows to."""
         return {
             each.name: each
             for layer in self.prompt.step.layers
@@ -74,7 +82,7 @@ class Decoding:
 
     @property
     def _x(self) -> np.ndarray:
-        return self.prompt.frozen.embedding[[self.token]].astype(np.float64)
+        return self.prompt.frozen.embedding[list(self.tokens)].astype(np.float64)
 
     def _kept(self, before: Execution | None) -> dict[str, np.ndarray]:
         """The cache as it was before; rows that nobody wrote are 0."""
@@ -84,6 +92,8 @@ class Decoding:
         for name, tensor in self.cache.items():
             held = values.get(name)
             made[name] = np.zeros((tensor.rows, tensor.features), kind) if held is None else held.copy()
+            # The tensor that takes the tokens' rows has its place in the cache.
+            made[self.decode.own(tensor).name] = made[name]
         return made
 
     def exact(self, before: FloatStep) -> FloatStep:
@@ -92,7 +102,7 @@ class Decoding:
             self._kept(before) | {self.decode.input.name: self._x},
             before.tables,
             before.matrix,
-            turns=partial(self.prompt.frozen.model.turns, 1, self.position),
+            turns=partial(self.prompt.frozen.model.turns, len(self.tokens), self.position),
         )
         made.run(self.decode.operations)
         return made
@@ -101,11 +111,11 @@ class Decoding:
         """Words that the request does not make."""
         made = self.prompt.tables(self.frac)
         frozen, operations = self.prompt.frozen, self.decode.operations
-        return made | frozen.angles(operations, 1, self.position) | frozen.added(operations)
+        return made | frozen.angles(operations, len(self.tokens), self.position) | frozen.added(operations)
 
     @property
     def words(self) -> np.ndarray:
-        """Words of the token's embedding."""
+        """Words of the tokens' embeddings."""
         return encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
 
     def integers(self, before: IntegerStep | None) -> IntegerStep:

@@ -102,16 +102,18 @@ class Inputs:
         start = self.starts[index]
         if made:
             made[-1] = replace(made[-1], step=replace(made[-1].step, post=(READY,)))
-        for word, words in _pieces(start, start + job.operands.beats // 8, step, config.depth):
-            argument = pack(OPERAND_ARG, {"word": word % config.depth, "early": 1})
-            behind = word + words - start
-            made.append(
-                Input(
-                    self._load(job.operands.offset, word - start, words, LINEAR.load("operands"), argument),
-                    bisect_left(self.starts, word + words - config.depth, hi=index),
-                    behind,
+        first = start
+        for transfer in job.operands:
+            for word, words in _pieces(start, start + transfer.beats // 8, step, config.depth):
+                argument = pack(OPERAND_ARG, {"word": word % config.depth, "early": 1})
+                made.append(
+                    Input(
+                        self._load(transfer.offset, word - start, words, LINEAR.load("operands"), argument),
+                        bisect_left(self.starts, word + words - config.depth, hi=index),
+                        word + words - first,
+                    )
                 )
-            )
+            start += transfer.beats // 8
         return made
 
     def _load(self, offset: int, word: int, words: int, destination: PortNumber, argument: int) -> Instruction:

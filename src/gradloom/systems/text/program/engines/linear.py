@@ -236,7 +236,7 @@ class LayerPlan:
         tables, tiles = codes(self.stream, at.tables, at.tiles, self.exponents.w, self.config, backward=backward)
         return ProductJob(
             tables=tables,
-            operands=Transfer(source, self._beats(inner, shape.tokens), 0),
+            operands=(Transfer(source, self._beats(inner, shape.tokens), 0),),
             lanes=(
                 Transfer(first, self._beats(inner, shape.rank), 0),
                 Transfer(second, self._beats(outer, shape.rank), inner * shape.rank),

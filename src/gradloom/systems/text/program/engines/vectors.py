@@ -1,7 +1,7 @@
 """Work of the vector engine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gradloom.program.operations import Reading
@@ -13,7 +13,7 @@ from ...operations.elements import Add, Biased, Gated, GatedBackward, Loss, Rope
 from ...operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward
 from ...operations.tensors import EDGE, Gain, TensorSlice
 from ...operations.vector import UNIT
-from ..layout import Layout, check_whole
+from ..layout import Layout, stride
 from . import side
 from .side import SidePiece
 
@@ -51,14 +51,7 @@ class Vectors(Reading):
         )
 
     def _at(self, part: TensorSlice) -> side.SideTensor:
-        check_whole(part)
-        return side.SideTensor(offset=self.layout.part(part))
-
-    def _strided(self, part: TensorSlice) -> side.SideTensor:
-        """Rows of tiles: those of a tile lie behind each other."""
-        return side.SideTensor(
-            offset=self.layout.part(part), stride=None if part.whole else 4 * part.tensor.rows * EDGE
-        )
+        return side.SideTensor(offset=self.layout.part(part), stride=stride(part))
 
     def _weights(self, name: str, tiles: int) -> list[SidePiece]:
         return self._loaded(side.SideTensor(offset=self.layout.place(name, 4 * tiles * EDGE)), tiles)
@@ -151,7 +144,7 @@ class Vectors(Reading):
         table, pieces = self.layout.place(angles.name, angles.tiles * size), []
         # A command for each tile of a head, over all heads: they have the same angles.
         for number in range(angles.tiles):
-            x, y = (self._every(part, number, angles.tiles) for part in (operation.x, operation.y))
+            x, y = (self._at(part.every(number, angles.tiles)) for part in (operation.x, operation.y))
             pieces += self._vector(
                 VectorOpcode.ROPE,
                 operation.x,
@@ -161,13 +154,6 @@ class Vectors(Reading):
                 o=y,
             )
         return pieces
-
-    def _every(self, part: TensorSlice, number: int, step: int) -> side.SideTensor:
-        """Tile ``number`` of each ``step`` tiles."""
-        if step == 1:
-            return self._at(part)
-        first = replace(part, first=part.first + number, count=1)
-        return side.SideTensor(offset=self.layout.part(first), stride=4 * step * part.tensor.rows * EDGE)
 
     def _activated(self, operation: Gated | GatedBackward) -> dict[str, int]:
         gelu = int(operation.kind == "gelu_tanh")
@@ -223,13 +209,13 @@ class Vectors(Reading):
                 limit=self.limit,
                 a=side.SideTensor(offset=targets),
             )
-            + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._strided(operation.logits))
+            + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._at(operation.logits))
             + self._vector(
                 VectorOpcode.SOFTMAX,
                 operation.logits,
                 {**operands, "targets": 1},
-                a=self._strided(operation.logits),
-                o=self._strided(operation.d),
+                a=self._at(operation.logits),
+                o=self._at(operation.d),
                 q=side.SideTensor(offset=loss, beats=1),
             )
         )
