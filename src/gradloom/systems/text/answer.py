@@ -1,4 +1,4 @@
-"""Greedy decoding of a language model, in floating point or in the machine's integers."""
+"""Decoding of a language model, in floating point or in the machine's integers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from .data import read_data
 from .instant_text import InstantLlama
 from .operations.shapes import suited
 from .quantized import Quantized
+from .reference.drawn import Draw
 from .reference.llama import Llama, greedy
 from .requests import TextAnswers
 from .run.answers import AnswerMachine, TokenReply, prompt_of
@@ -100,7 +101,7 @@ def judge(
 def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost | None = None) -> Inferred:
     """Continues a prompt with a model and an adapter, or asks a board.
 
-    Greedy decoding on the same NF4 weights as the preset's, in floating point, in the machine's integers, or in these
+    Decoding on the same NF4 weights as the preset's, in floating point, in the machine's integers, or in these
     by simulated RTL or a machine behind ``host``. Returns ``text``, ``tokens`` (their numbers) and what was asked; in
     integers ``clipped`` words, ``programs`` and ``tokens_a_program``, of a machine ``cycles`` and their ``forecast``;
     of a board with a card as :func:`~.card.prompts.ask_board` does.
@@ -175,7 +176,14 @@ class _Prompt:
         llama = Llama(model, tensor) if self.blocks is None else InstantLlama(model, tensor, blocks=self.blocks)
         if self.options.head == "nf":
             llama.head = coded_head(llama).weight()
-        return greedy(llama, self.given, self.options.tokens, adapters=self.adapters, ends=self.ends)
+        options = self.options
+        return greedy(llama, self.given, options.tokens, adapters=self.adapters, ends=self.ends, draw=self.draw)
+
+    @property
+    def draw(self) -> Draw:
+        """Chooses tokens, from the first one on."""
+        options = self.options
+        return Draw(options.top_k, 1.0 if options.temperature is None else options.temperature, options.seed or 0)
 
     def in_integers(self, preset: Preset, tell: Progress, host: MachineHost | None, figures: Inferred) -> Iterator[int]:
         """Tokens as they come; ``figures`` are whole behind the last one."""
@@ -196,7 +204,7 @@ class _Prompt:
         frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
         prompt = prompt_of(frozen, self.given, loras, blocks, config, coded=options.head == "nf")
         tell(0, 0, "choosing exponents")
-        reply, machine = TokenReply(prompt), None
+        reply, machine = TokenReply(prompt, self.draw), None
         if options.engine == "rtl":
             machine = AnswerMachine(
                 reply,

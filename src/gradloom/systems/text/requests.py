@@ -28,6 +28,11 @@ class TextAnswers(PortOptions):
         usual="no adapter; of a board kept",
     )
     tokens: int = option("Tokens of the answer, at most.", 32, bounds=Bounds(1))
+    top_k: int = option("Likeliest tokens, of which one is drawn; 1: no other.", 1, bounds=Bounds(1))
+    temperature: float | None = option(
+        "What divides the logits of a draw.", usual="1", bounds=Bounds(0, 1000, open_low=True)
+    )
+    seed: int | None = option("Seed of the draws.", usual="0", bounds=Bounds(0, 1 << 63))
     chat: bool = option("The prompt is a question, which the model's chat template puts.", False)
     head: str = option(HEAD, HEADS[0], choices=HEADS)
     engine: str | None = option(
@@ -40,10 +45,16 @@ class TextAnswers(PortOptions):
     )
 
     def check(self) -> Self:
-        """Checks bounds, and that a board's head is its own."""
+        """Checks bounds, what belongs to a draw, and that a board's head is its own."""
         super().check()
         if self.engine == "reference" and self.port is not None:
             check_request("with --port, whose board answers", needless={"engine": self.engine})
+        if self.top_k == 1:
+            check_request(
+                "without top_k, since nothing is drawn", needless={"temperature": self.temperature, "seed": self.seed}
+            )
+        elif self.port is not None:
+            check_request("with --port, whose board takes the likeliest", needless={"top_k": self.top_k})
         if self.port is not None and self.head != HEADS[0]:
             raise ValueError(f"head={self.head}: must be left out with --port, a board has the head of its card")
         return self

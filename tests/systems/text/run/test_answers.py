@@ -1,5 +1,6 @@
 """Answers in the machine's integers: those of the float model, and of RTL word for word and cycle for cycle."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.text.operations.tensors import EDGE
+from gradloom.systems.text.reference.drawn import Draw
 from gradloom.systems.text.reference.llama import greedy
 from gradloom.systems.text.run import answers
 from gradloom.systems.text.run.answers import TOGETHER, AnswerMachine, TokenReply, guessed, prompt_of
@@ -40,13 +42,15 @@ def test_tokens_are_those_of_the_model(reply, frozen, adapters):
     assert list(made.tokens(GIVEN, 5, ends=frozenset(found[2:3]))) == found[: found.index(found[2])]
 
 
-def one_by_one(reply, given, count):
-    """Greedy decoding by programs of one token."""
+def one_by_one(reply, given, count, draw=np.argmax):
+    """Decoding by programs of one token."""
     text, before = list(given), None
     for position in range(len(given) + count - 1):
-        before = reply.decoding(position, text[position]).integers(before)
+        decoding = reply.decoding(position, text[position])
+        before = decoding.integers(before)
         if position == len(text) - 1:
-            text.append(int(np.argmax(before.values["next.2.logits"][0, : reply.prompt.frozen.model.vocab])))
+            logits = before.values["next.2.logits"][0, : reply.prompt.frozen.model.vocab]
+            text.append(int(draw(logits * math.log(2) / 2.0 ** decoding.fracs["next.2.logits"])))
     return text[len(given) :]
 
 
@@ -73,6 +77,15 @@ def test_a_wrong_guess_is_written_over(reply, monkeypatch):
     monkeypatch.setattr(answers, "guessed", lambda text, count: want[len(text) - len(GIVEN) :][:count])
     before = made.answering
     assert list(made.tokens(GIVEN, 6)) == want and made.answering - before == 1
+
+
+def test_drawn_tokens(reply, frozen, adapters):
+    """Those of one by one; of floating point, whose logits differ by less than most draws."""
+    made = reply()
+    made.draw = Draw(5, 0.8, 3)
+    found = list(made.tokens(GIVEN, 24))
+    assert found == one_by_one(made, GIVEN, 24, Draw(5, 0.8, 3)) != one_by_one(made, GIVEN, 24, Draw(5, 0.8, 4))
+    assert found == list(greedy(exact_llama(frozen), GIVEN, 24, adapters=adapters, draw=Draw(5, 0.8, 3)))
 
 
 def test_what_is_guessed():

@@ -14,6 +14,7 @@ from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, LearntModule, lowest_layer
 from gradloom.models.language import BIASED, EMBEDDING, HEAD, HEAD_NORMS, NORM, PROJECTIONS, LanguageModel
 
+from .drawn import Draw
 from .mathematics import (
     Array,
     attention,
@@ -452,14 +453,15 @@ def greedy(
     *,
     adapters: Mapping[str, LearntModule] | None = None,
     ends: frozenset[int] = frozenset(),
+    draw: Callable[[np.ndarray], int] | None = None,
 ) -> Iterator[int]:
-    """At most ``count`` tokens that follow ``prompt``, each the likeliest.
+    """At most ``count`` tokens that follow ``prompt``, each the likeliest, or chosen of its logits by ``draw``.
 
     Of equals it is the lowest. One of ``ends`` is the last and is not given.
     """
-    cache, fresh = KeyValueCache(), list(prompt)
+    cache, fresh, draw = KeyValueCache(), list(prompt), draw or Draw()
     for _ in range(count):
-        token = int(np.argmax(llama.expect(fresh, cache, adapters)))
+        token = draw(llama.expect(fresh, cache, adapters))
         if token in ends:
             return
         yield token

@@ -8,6 +8,7 @@ Programs of one token and of several are lowered once for each 64 positions; pos
 patched.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
@@ -35,6 +36,7 @@ from ..operations.tensors import EDGE, Tensor
 from ..operations.transformer import TARGETS, StepOperations
 from ..program.layout import Layout
 from ..program.step import lower
+from ..reference.drawn import Draw
 from ..reference.integers import IntegerStep
 from .decode import Decoding
 from .frozen import Frozen
@@ -156,13 +158,14 @@ def guessed(text: Sequence[int], count: int) -> list[int]:
 
 @dataclass
 class TokenReply:
-    """What a model says behind a prompt, each token the likeliest; of equals the lowest.
+    """What a model says behind a prompt, each token chosen by ``draw``: unless given, the likeliest.
 
     ``saturated`` counts words that the formats clipped, those of wrong guesses too. ``programs`` have run, of which
     ``answering`` gave the ``said`` tokens of the answer.
     """
 
     prompt: PromptForward
+    draw: Draw = field(default_factory=Draw)
     saturated: int = 0
     programs: int = 0
     answering: int = 0
@@ -208,12 +211,14 @@ class TokenReply:
             logits = before.values[decoding.decode.logits.name]
             if machine is not None:
                 logits = machine.run(decoding, before)
+            # The machine's are to base 2.
+            unit = math.log(2) * 2.0 ** -decoding.fracs[decoding.decode.logits.name]
             answering = False
             for each, row in zip(known[1:] + [-1], logits[: len(known), :vocab]):
                 position += 1
                 if position < len(text):
                     continue
-                token = int(np.argmax(row))
+                token = self.draw(row * unit)
                 if token in ends:
                     return
                 text.append(token)
