@@ -205,8 +205,8 @@ class Decode:
             q, scores = stacked("q", members, step.span), stacked("scores", members, len(keys))
             made.append(Product(q, words, scores, lift=step.lift))
             for head in members:
-                each = [t[name].at(range(head, heads * len(keys), heads)) for name in ("scores", "p")]
-                made.append(Softmax(*each, limit=self.position))
+                places = range(head, heads * len(keys), heads)
+                made.append(Softmax(t["scores"].at(places), t["p"].at(places), limit=self.position))
         made += through("v_proj", attended.all(), self.own(values[-1]).some(row, count, 0, values[-1].tiles))
         for group, members in step.groups():
             words = Words(tuple(tile for each in zip(*rows(values, group)) for tile in each))
