@@ -293,11 +293,10 @@ class AnswerMachine:
         contents |= {each.name: bytes(4 * each.rows * each.features) for each in caches}
         for each in caches:
             layout.tensor(each)
-        counts = {reply.prompt.together(at) for at in range(positions)} | {1}
         self.programs = {
             (at, count): self._lowered(replace(first.decode, position=at * self.rows, count=count))
             for at in range(-(-positions // self.rows))
-            for count in sorted(counts)
+            for count in sorted({1, reply.prompt.together(at * self.rows)})
         }
         needed = max(each.start + len(each.program.code) for each in self.programs.values())
         self.machine = linear_machine(config, needed, tell, files) if host is None else MachineRunner(host)
