@@ -263,7 +263,12 @@ def test_a_text_in_integers(run, here):
         exact, whole = (json.loads(run(*words, *more, "--json", "--engine", by)[1]) for by in ("float", "reference"))
         assert whole["tokens"] == exact["tokens"] and whole["engine"] == "reference" and whole["clipped"] == 0
     code, out, err = run(*words, "--engine", "reference")
-    assert code == 0 and "4 tokens in the machine's integers, 0 words clipped" in err and "cycles" not in err
+    assert code == 0 and "4 tokens in the machine's integers, 0 words clipped, by " in err and "cycles" not in err
+    made = json.loads(run(*words, "--engine", "reference", "--json")[1])
+    assert f"by {made['programs']} programs, {made['tokens_a_program']:.2f} a program that gave some" in err
+    assert 1 < made["programs"] and 1 <= made["tokens_a_program"] <= 4
+    drawn = [json.loads(run(*words, "--top-k", "50", "--seed", seed, "--json")[1])["tokens"] for seed in "112"]
+    assert drawn[0] == drawn[1] != drawn[2]
     tuned(run, "--steps", "1", "--method", "layernorm", output="norms")
     code, _, err = run(*words, "--engine", "reference", "--adapter", "norms")
     assert code == 2 and err.count("adapter=norms: norms or factors have learnt") == 1
