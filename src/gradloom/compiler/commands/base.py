@@ -182,11 +182,9 @@ class Moved(Kept):
         return [Piece(records, range(j - tile, j - tile + 1), range(2 * j, 2 * j + 2), given)]
 
 
-def kept_of(codes: Tiles, shaped: np.ndarray, *, tied: bool = False) -> Kept:
-    """Codes of matrices that learn, which are ``shaped``; ``tied``: see :func:`used_rows`."""
-    if shaped.ndim > 2 and shaped.shape[0] > 1:
-        return Stacked(codes, True, rows=used_rows(shaped, tied))
-    return Kept(codes, True)
+def kept_of(codes: Tiles, rows: TapRows) -> Kept:
+    """Codes of matrices that learn; ``rows``: of those of taps."""
+    return Stacked(codes, True, rows=rows) if len(rows.counts) > 1 else Kept(codes, True)
 
 
 class Base:
@@ -278,7 +276,8 @@ class Base:
     def _learner(self, name: str, each: Operation) -> None:
         value = np.asarray(self.network.learnt(name), np.float64)
         shaped = value[None] if value.ndim == 1 else matrices(each, name, value)
-        rows, features = stacked(shaped).shape
+        taps = used_rows(shaped, () if name in self.network.ties else value.shape[2:])
+        rows, features = stacked(shaped, taps).shape
         gradient = self.learnt[name] = self.tiler.value(f"{name}.gradient", rows, features)
         tiles = self.tiler.read(gradient, WIDE)
         size = LayoutWords(0, 0, tiles).size
@@ -286,7 +285,7 @@ class Base:
         codes = self.tiler.tiles(1, rows, features, WIDE if value.ndim == 1 else NARROW, AreaKind.LEARNT)
         words = LayoutWords(masters, moments, tiles)
         self.learners[name] = Learner(codes, tiles, words, self.rules[name])
-        self.kept[name] = kept_of(codes, shaped)
+        self.kept[name] = kept_of(codes, taps)
         if isinstance(each, Parameter):
             self.found[each.o.name] = DraftValue(each.o.name, 1, rows, features, {WIDE: codes})
 

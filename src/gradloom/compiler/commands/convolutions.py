@@ -15,7 +15,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 from ..weights.matrices import HALF, TapRows, portions, rest_of, together
 from ..weights.packed import is_packed, kernel_codes, place
 from .base import Kept, Moved, Stacked
-from .gathers import Gather, addresses
+from .gathers import Gather, addresses, by_lines
 from .products import Pair, Products, Summand
 
 __all__ = ["Convolutions"]
@@ -86,6 +86,11 @@ def _halves(term: Term, columns: int) -> list[Term]:
     ]
 
 
+def rows_of(kept: Kept, features: int) -> TapRows:
+    """Rows of taps of what learns, of so many features if it has one tap."""
+    return kept.rows if isinstance(kept, Stacked) else TapRows.of(np.ones((1, features), bool))
+
+
 class Convolutions(Products):
     """Writes convolutions and their gradients."""
 
@@ -118,17 +123,22 @@ class Convolutions(Products):
             return [self.layer_back(each, x, dy, wanted[0])]
         if f"{each.layer}.bias" in self.learnt:
             self.summed(self.learnt[f"{each.layer}.bias"], dy)
-        through = self.adapter_back(each, dy, wanted[0])
         weight = f"{each.layer}.weight"
         pairs, rows = [(dy, self.kept[weight])], list[Pair]()
-        if through is not None:
-            a = each.adapter[0].name
-            if a in self.learnt:
-                rows.append((self._taps_back(each, a, through, x), self.kept[a]))
-            else:
-                pairs.append((through, self.kept[a]))
+        if each.rank:
+            a, b = (self.kept[factor.name] for factor in each.adapter)
+            if (name := each.adapter[0].name) in self.learnt:
+                taps = rows_of(a, each.rank)
+                if dy.wide == 1 and taps.within(each.rank):
+                    moved = dy, b.tiles
+                else:
+                    moved = self.through(each, dy), self.same
+                rows.append((self._taps_back(each, name, moved, taps, x), a))
+            elif wanted[0]:
+                pairs.append((self.through(each, dy), a))
+            self.second_back(each, dy)
         if weight in self.learnt:
-            self._taps_back(each, weight, dy, x)
+            self._taps_back(each, weight, (dy, self.same), rows_of(self.kept[weight], dy.features), x)
         if not wanted[0]:
             return [None]
         gather = Gather(*addresses(each, self.samples, each.i[0].sides, back=True))
@@ -159,30 +169,43 @@ class Convolutions(Products):
                 self._gathered(made[-1], own, back=True)
         return made
 
-    def _taps_back(self, each: Convolution, name: str, dy: DraftValue, x: DraftValue) -> DraftValue:
-        """Gradient of a kernel.
+    def _taps_back(
+        self, each: Convolution, name: str, moved: tuple[DraftValue, Tiles], rows: TapRows, x: DraftValue
+    ) -> DraftValue:
+        """Gradient of a kernel; ``moved``: a tensor, and a tile that makes of its rows what comes by a tap.
 
         What comes to a row of the layer's input by each tap lies side by side, and is returned; a product over rows
         makes all taps.
         """
-        t, kept = each.i[0], self.kept[name]
-        rows = kept.rows if isinstance(kept, Stacked) else TapRows.of(np.ones((1, dy.features), bool))
-        came = self.tiler.value(f"{name}.came", self.rows(t), rows.total)
-        gather = Gather(*addresses(each, self.samples, t.sides, back=True))
-        pair, tiles = (dy, Moved(self.same, False, rows=rows)), self.tiler.read(dy, NARROW)
-        for j in range(came.wide):
-            for i in range(came.high):
-                count, columns = came.part(i, j)
-                span = range(EDGE * i, EDGE * i + count)
-                terms = gather.terms(each.layer, range(len(gather.places)), span, pair, tiles, j, columns, False)
-                if terms:
-                    self.tiler.product(came, (i, j), self._alone(terms, rows, j, columns))
-                else:
-                    self.nothing(came, i, j)
+        t = each.i[0]
+        read = addresses(each, self.samples, t.sides, back=True)
+        if rows.line is None:
+            came = self._came(each.layer, f"{name}.came", moved, rows, Gather(*read))
+        else:
+            first, second = by_lines(*read)
+            line = self._came(each.layer, f"{name}.line", moved, rows.line, first)
+            came = self._came(each.layer, f"{name}.came", (line, self.same), rows.lines, second)
         small = came
         if t.name in self.risen:
             small = self.shrunk(self.tiler.value(f"{name}.small", x.rows, came.features), came, self.source(t))
         self.over_rows(self.learnt[name], small, x)
+        return came
+
+    def _came(
+        self, layer: str, name: str, moved: tuple[DraftValue, Tiles], rows: TapRows, gather: Gather
+    ) -> DraftValue:
+        """What comes to rows by each tap, side by side."""
+        came = self.tiler.value(name, gather.rows, rows.total)
+        pair, tiles = (moved[0], Moved(moved[1], False, rows=rows)), self.tiler.read(moved[0], NARROW)
+        for j in range(came.wide):
+            for i in range(came.high):
+                count, columns = came.part(i, j)
+                span = range(EDGE * i, EDGE * i + count)
+                terms = gather.terms(layer, range(len(gather.places)), span, pair, tiles, j, columns, False)
+                if terms:
+                    self.tiler.product(came, (i, j), self._alone(terms, rows, j, columns))
+                else:
+                    self.nothing(came, i, j)
         return came
 
     def _gathered(

@@ -1,8 +1,10 @@
 """Rows that convolutions read, by address."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
+from math import prod
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from gradloom.rtl.formats.tiles.product import REACH
 from ..weights.matrices import HALF, depths
 from .base import Kept
 
-__all__ = ["Gather", "addresses", "depths_of", "tiles_of_rows"]
+__all__ = ["Gather", "addresses", "by_lines", "depths_of", "tiles_of_rows"]
 
 Sides = tuple[int, int]
 
@@ -50,12 +52,26 @@ def addresses(
     return Pixels(samples, small, wide, stride), taps(kernel, pads, dilation)
 
 
+def by_lines(pixels: Pixels, places: Sequence[tuple[int, int]]) -> "tuple[Gather, Gather]":
+    """The same places of a kernel's lines in two steps: along the lines, then from line to line."""
+    (down, along), between = pixels.stride, (pixels.source[0], pixels.result[1])
+    first = replace(pixels, result=between, stride=(1, along))
+    second = replace(pixels, source=between, stride=(down, 1))
+    lines, across = (list(dict.fromkeys(place[side] for place in places)) for side in (0, 1))
+    return Gather(first, [(0, by) for by in across]), Gather(second, [(by, 0) for by in lines])
+
+
 class Gather:
     """Rows that a convolution reads, tap by tap."""
 
     def __init__(self, pixels: Pixels, places: Sequence[tuple[int, int]]) -> None:
         self.pixels, self.places = pixels, places
         self.sources = [pixels.rows(*place) for place in places]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the result."""
+        return self.pixels.count * prod(self.pixels.result)
 
     @cached_property
     def tiles(self) -> int:

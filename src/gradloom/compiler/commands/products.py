@@ -100,12 +100,13 @@ class Products(Elements):
         tiles, kept = self.tiler.read(one, NARROW), self.tiler.read(other, NARROW)
 
         def some(own: DraftValue, part: slice) -> None:
-            deep = range(one.high)[part]
-            given = {"tiles": len(deep) - 1, "k_to": last_of(one.rows, one.high, deep), "x_turn": 1}
+            # Tile by tile: those that are still there need not lie side by side.
+            deep = [range(one.high)[k : k + 1] for k in range(one.high)[part]]
+            given = [{"tiles": 0, "k_to": last_of(one.rows, one.high, k), "x_turn": 1} for k in deep]
             for j in range(own.wide):
                 for i in range(own.high):
-                    x, w = Block.of(tiles, [(k, i) for k in deep]), Block.of(kept, [(k, j) for k in deep])
-                    self.tiler.product(own, (i, j), [Term(x, w, given)])
+                    blocks = [(Block.of(tiles, [(k.start, i)]), Block.of(kept, [(k.start, j)])) for k in deep]
+                    self.tiler.product(own, (i, j), [Term(*both, some) for both, some in zip(blocks, given)])
 
         self.added(made, portions([1] * one.high, ROWS), some)
 
@@ -150,9 +151,14 @@ class Products(Elements):
     def layer_back(self, each: Linear | Convolution, x: DraftValue, dy: DraftValue, wanted: bool) -> Summand | None:
         """Gradients of what learns in a layer; products that make that of what it reads."""
         self.own_back(each, x, dy)
-        through = self.adapter_back(each, dy, wanted)
-        if through is not None and each.adapter[0].name in self.learnt:
-            self.over_rows(self.learnt[each.adapter[0].name], through, x)
+        through = None
+        if each.rank:
+            a = each.adapter[0].name
+            if wanted or a in self.learnt:
+                through = self.through(each, dy)
+            self.second_back(each, dy)
+            if through is not None and a in self.learnt:
+                self.over_rows(self.learnt[a], through, x)
         if not wanted:
             return None
         pairs = [(dy, self.kept[f"{each.layer}.weight"])]
@@ -168,21 +174,17 @@ class Products(Elements):
         if bias in self.learnt:
             self.summed(self.learnt[bias], dy)
 
-    def adapter_back(self, each: Linear | Convolution, dy: DraftValue, wanted: bool) -> DraftValue | None:
-        """Gradient of B, and what comes back through it.
-
-        None without an adapter, and where nobody reads it: A does not learn, and the layer's gradient is not wanted.
-        """
-        if not each.rank:
-            return None
-        h, (a, name) = self.found[f"{each.o.name}.hidden"], (weight.name for weight in each.adapter)
-        back = None
-        if wanted or a in self.learnt:
-            back = self.tiler.value(f"{each.o.name}.back", dy.rows, each.rank)
-            self.matrix(back, [(dy, self.kept[name])], back=True)
-        if name in self.learnt:
-            self.over_rows(self.learnt[name], dy, h)
+    def through(self, each: Linear | Convolution, dy: DraftValue) -> DraftValue:
+        """What comes back through an adapter's B."""
+        back = self.tiler.value(f"{each.o.name}.back", dy.rows, each.rank)
+        self.matrix(back, [(dy, self.kept[each.adapter[1].name])], back=True)
         return back
+
+    def second_back(self, each: Linear | Convolution, dy: DraftValue) -> None:
+        """Gradient of an adapter's B, where it learns."""
+        name = each.adapter[1].name
+        if name in self.learnt:
+            self.over_rows(self.learnt[name], dy, self.found[f"{each.o.name}.hidden"])
 
     def summed(self, made: DraftValue, x: DraftValue) -> None:
         """The sum of all rows of a tensor, in one row."""

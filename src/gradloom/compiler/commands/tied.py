@@ -15,11 +15,11 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, ZERO, TileCoded, coded
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
-from ..weights.matrices import matrices, portions, stacked, used_rows
+from ..weights.matrices import TapRows, matrices, portions, stacked, used_rows
 from .base import kept_of
 from .products import Products, last_of
 
-__all__ = ["Tied", "chosen_rows", "fits", "repeated", "taken_back"]
+__all__ = ["Tied", "chosen_rows", "fits", "repeated", "repeated_rows", "taken_back"]
 
 
 #: Tiles of the stream that a job reads at most: others are held for jobs behind.
@@ -35,10 +35,15 @@ def fits(wide: int, block: int, rows: int) -> bool:
     return is_whole and -(-min(wide, EDGE) // block) * -(-rows // EDGE) <= _MOST
 
 
+def repeated_rows(each: Operation, name: str, tie: Tie) -> TapRows:
+    """Rows of matrices of taps of the larger one."""
+    return used_rows(matrices(each, name, tie.index), tie.index.shape[2:], tied=True)
+
+
 def chosen_rows(each: Operation, name: str, tie: Tie) -> list[np.ndarray]:
     """For each block of columns which row of the smaller matrix is which of the larger, as ones among zeros."""
     index = matrices(each, name, tie.index)
-    large = stacked(index + 1, used_rows(index, tied=True) if index.ndim > 2 else None).astype(np.int64)
+    large = stacked(index + 1, repeated_rows(each, name, tie)).astype(np.int64)
     small = stacked(matrices(each, name, np.arange(1, 1 + np.prod(tie.shape)).reshape(tie.shape))).astype(np.int64)
     made = []
     for column in range(0, large.shape[1], small.shape[1]):
@@ -99,8 +104,7 @@ class Tied(Products):
         self._chosen[name] = [self.codes(one, NARROW) for one in found], self.learnt[name]
         made = self.tiler.value(f"{name}.repeated", rows, len(found) * features)
         self.learnt[name] = self.tiler.value(f"{name}.places", made.rows, made.features)
-        shaped = matrices(each, name, tie.index)
-        self.kept[name] = kept_of(self.tiler.read(made, NARROW), shaped, tied=True)
+        self.kept[name] = kept_of(self.tiler.read(made, NARROW), repeated_rows(each, name, tie))
         self._repeated(made, self._chosen[name][0], self.learners[name].codes)
 
     def _repeated(self, made: DraftValue, chosen: Sequence[Tiles], small: Tiles) -> None:

@@ -22,10 +22,9 @@ from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
 from ..commands.base import is_plain
-from ..commands.gathers import addresses
-from ..commands.tied import chosen_rows, repeated, taken_back
+from ..commands.gathers import Gather, addresses, by_lines
+from ..commands.tied import chosen_rows, repeated, repeated_rows, taken_back
 from ..weights.matrices import (
-    HELD,
     ROWS,
     TapRows,
     among,
@@ -159,8 +158,13 @@ class IntegerNetwork(Between):
         return matrices(each, name, self.ties[name].index if name in self.ties else self.values[name])
 
     def _rows_of(self, each: Operation, name: str) -> TapRows:
-        """Rows of taps of what learns."""
-        return used_rows(self._shaped(each, name), name in self.ties)
+        """Rows of taps of what learns, as products read it."""
+        return repeated_rows(each, name, self.ties[name]) if name in self.ties else self._own_rows(name)
+
+    def _own_rows(self, name: str) -> TapRows:
+        """Rows of taps of a weight as the machine learns it."""
+        value = self.values[name]
+        return used_rows(matrices(self.owner[name], name, value), () if name in self.ties else value.shape[2:])
 
     def _counts(self, each: Operation, name: str, back: bool, deep: range | None) -> list[int]:
         """Tiles of each tap of a kernel that a tile of the result takes at most."""
@@ -175,12 +179,14 @@ class IntegerNetwork(Between):
         """A weight after an update, as a matrix; the machine stores its codes."""
         each, shape = self.owner[name], self.values[name].shape
         self.counts.coded(matrix, WIDE if len(shape) == 1 else NARROW)
+        if len(shape) > 2:
+            matrix = self._own_rows(name).taken(matrix, shape[int(each.transposed and name == f"{each.layer}.weight")])
         self.values[name] = weights_of(each, name, matrix, shape)
 
     def matrix(self, name: str) -> np.ndarray:
         """A weight as the machine learns it."""
         value = self.values[name]
-        return value[None] if value.ndim == 1 else stacked(matrices(self.owner[name], name, value))
+        return value[None] if value.ndim == 1 else stacked(matrices(self.owner[name], name, value), self._own_rows(name))
 
     # -- passes --------------------------------------------------------------------------------------------------
 
@@ -261,9 +267,9 @@ class IntegerNetwork(Between):
         *pairs: tuple[TileCoded, TileCoded],
         bias: TileCoded | None = None,
         positive: bool = False,
-        most: int = HELD // 2,
+        most: int | None = None,
     ) -> Held:
-        """A sum of products, in parts of ``most`` tiles where it is long."""
+        """A sum of products; ``most``: see :func:`portions`."""
         places = [(n, k) for n, (x, _) in enumerate(pairs) for k in range(x.exponents.shape[1])]
         parts = portions([1] * len(places), most)
         made = []
@@ -316,9 +322,14 @@ class IntegerNetwork(Between):
         self._bias_back(each, dy, learnt)
         if weight in self.learners:
             learnt[weight] = self._over_rows(dy, x)
-        through = self._adapter_back(each, found, dy, wanted[0], learnt)
-        if through is not None and each.adapter[0].name in self.learners:
-            learnt[each.adapter[0].name] = self._over_rows(through, x)
+        through = None
+        if each.rank:
+            a = each.adapter[0].name
+            if wanted[0] or a in self.learners:
+                through = self._through(each, dy)
+            self._second_back(each, found, dy, learnt)
+            if through is not None and a in self.learners:
+                learnt[a] = self._over_rows(through, x)
         if not wanted[0]:
             return [None]
         pairs = [(dy.narrow, transposed(self.weight(each, weight)))]
@@ -331,17 +342,14 @@ class IntegerNetwork(Between):
             row = coded(np.ones((1, len(dy.exact))), NARROW)
             learnt[f"{each.layer}.bias"] = self._product((row, dy.narrow))
 
-    def _adapter_back(
-        self, each: Linear | Convolution, found: dict[str, Held], dy: Held, wanted: bool, learnt: dict[str, Held]
-    ) -> Held | None:
-        if not each.rank:
-            return None
-        a, name = (weight.name for weight in each.adapter)
-        if name in self.learners:
+    def _through(self, each: Linear | Convolution, dy: Held) -> Held:
+        return self._product((dy.narrow, transposed(self.weight(each, each.adapter[1].name))))
+
+    def _second_back(
+        self, each: Linear | Convolution, found: dict[str, Held], dy: Held, learnt: dict[str, Held]
+    ) -> None:
+        if (name := each.adapter[1].name) in self.learners:
             learnt[name] = self._over_rows(dy, found[f"{each.o.name}.hidden"])
-        if not wanted and a not in self.learners:
-            return None
-        return self._product((dy.narrow, transposed(self.weight(each, name))))
 
     def _is_plain(self, each: Convolution) -> bool:
         return is_plain(each) and each.i[0].name not in self.risen
@@ -428,41 +436,63 @@ class IntegerNetwork(Between):
             return self._layer_back(each, found, dy, wanted, learnt)
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
-        through = self._adapter_back(each, found, dy, wanted[0], learnt)
         pairs, more = [(dy, weight)], list[tuple[TileCoded, TileCoded]]()
-        if through is not None:
-            a = each.adapter[0].name
+        if each.rank:
+            a, b = (factor.name for factor in each.adapter)
             if a in self.learners:
-                came = self._taps_back(each, a, through, x, learnt)
+                taps = self._rows_of(each, a)
+                if dy.exact.shape[1] <= EDGE and taps.within(each.rank):
+                    came = self._taps_back(each, a, dy, transposed(self.weight(each, b)), x, learnt)
+                else:
+                    came = self._taps_back(each, a, self._through(each, dy), _SAME, x, learnt)
                 more.append((came.narrow, self._stacked(a)))
-            else:
-                pairs.append((through, a))
+            elif wanted[0]:
+                pairs.append((self._through(each, dy), a))
+            self._second_back(each, found, dy, learnt)
         if weight in self.learners:
-            self._taps_back(each, weight, dy, x, learnt)
+            self._taps_back(each, weight, dy, _SAME, x, learnt)
         if not wanted[0]:
             return [None]
         return [Summand(each, more, self._addresses(each, True), pairs)]
 
-    def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> Held:
-        """Gradient of a kernel by what comes to a row of the input by each tap, side by side."""
-        t, rows, features = each.i[0], self._addresses(each, True), dy.exact.shape[1]
-        places = self._rows_of(each, name)
-        made, lost = np.zeros((rows.shape[1], places.total)), 0
+    def _taps_back(
+        self, each: Convolution, name: str, moved: Held, tile: TileCoded, x: Held, learnt: dict[str, Held]
+    ) -> Held:
+        """Gradient of a kernel by what comes to a row of the input by each tap, side by side.
+
+        ``tile`` makes of rows of a tensor what comes.
+        """
+        t, rows = each.i[0], self._rows_of(each, name)
+        pixels, places = addresses(each, self.samples, t.sides, back=True)
+        if rows.line is None:
+            came = self._came(moved, tile, rows, Gather(pixels, places))
+        else:
+            first, second = by_lines(pixels, places)
+            came = self._came(self._came(moved, tile, rows.line, first), _SAME, rows.lines, second)
+        small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
+        learnt[name] = self._over_rows(small, x)
+        return came
+
+    def _came(self, moved: Held, tile: TileCoded, places: TapRows, gather: Gather) -> Held:
+        """What comes to rows by each tap, side by side."""
+        rows, lost = np.stack(gather.sources), 0
+        made = np.zeros((rows.shape[1], places.total))
         for start in range(0, places.total, EDGE):
             # Taps and features that a tile of columns has.
             taps = [n for n, (begin, _, count) in enumerate(places) if begin < start + EDGE and start < begin + count]
             own = [(places.begins[tap] - start, places.firsts[tap], places.counts[tap]) for tap in taps]
             deep = -own[0][0] // EDGE if own[0][0] < 0 else 0
-            some = columns(dy.narrow, slice(deep, deep + 1))
-            same = np.zeros((len(taps), some.codes.shape[1], min(EDGE, places.total - start)))
-            for matrix, (begin, first, count) in zip(same, own):
-                at = np.arange(max(min(count, features - first, EDGE), 0)) if begin >= 0 else np.arange(matrix.shape[0])
-                at = at[at < matrix.shape[0] - first]
-                matrix[first + at, max(begin, 0) + at] = 1
-            tile = sums((some, rows[taps], coded(same, NARROW)))
-            made[:, start : start + same.shape[2]], lost = tile.values, lost + tile.lost
+            some = columns(moved.narrow, slice(deep, deep + 1))
+            kept = np.zeros((len(taps), some.codes.shape[1], min(EDGE, places.total - start)))
+            for matrix, (begin, first, count) in zip(kept, own):
+                part = tile.codes[: matrix.shape[0], first : first + min(count, EDGE)]
+                matrix[: len(part), max(begin, 0) : max(begin, 0) + part.shape[1]] = part
+            exponents = np.broadcast_to(tile.exponents, (len(taps), 1, 1))
+            found = sums((some, rows[taps], TileCoded(kept, exponents)))
+            made[:, start : start + kept.shape[2]], lost = found.values, lost + found.lost
         self.counts.lost += lost
-        came = self.held(made)
-        small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
-        learnt[name] = self._over_rows(small, x)
-        return came
+        return self.held(made)
+
+
+#: A tile that changes nothing.
+_SAME = coded(np.eye(EDGE), NARROW)

@@ -38,8 +38,8 @@ _Sum = TypeVar("_Sum")
 HALF = 32
 #: Tiles of either side of a sum that are held at once; a longer sum is one of parts of half as many.
 HELD = 32
-#: Tiles of such a part where each side is read by it alone: they must not drive out what other jobs read.
-ROWS = 8
+#: Tiles of a part of a sum over rows: more would drive out what other jobs read, and come when that is forgotten.
+ROWS = 4
 
 
 def matrices(each: Operation, name: str, value: np.ndarray) -> np.ndarray:
@@ -87,13 +87,13 @@ def tiles_of_taps(some: np.ndarray, back: bool, deep: range) -> list[int]:
     return [int(count) for count in tiles.sum(2 if back else 1).max(1)]
 
 
-def portions(counts: Sequence[int], most: int = HELD // 2) -> list[slice]:
+def portions(counts: Sequence[int], most: int | None = None) -> list[slice]:
     """Parts of a sum that are summed by themselves, of products with so many tiles each.
 
-    ``most``: tiles of a part, where there are several.
+    ``most``: tiles of a part; without, all that are held at once, or half as many where there are several.
     """
-    if sum(counts) <= HELD:
-        return [slice(0, len(counts))]
+    if most is None:
+        most = HELD if sum(counts) <= HELD else HELD // 2
     ends, total = [0], 0
     for number, count in enumerate(counts):
         if total and total + count > most:
@@ -165,19 +165,22 @@ def pitch(taps: int, outputs: int) -> int:
 
 @dataclass(frozen=True)
 class TapRows:
-    """Rows of matrices of taps that lie behind one another, the most first, so that none is in parts of two tiles.
+    """Rows of matrices of taps that lie behind one another, so that none is in parts of two tiles.
 
-    Of each tap: ``counts`` outputs from ``firsts`` on lie from row ``begins`` on. Outputs that no input reaches have no
-    row but to fill up a power of two.
+    Of each tap: ``counts`` outputs from ``firsts`` on lie from row ``begins`` on, of ``total`` rows. Outputs that no
+    input reaches have no row but to fill up a power of two. ``line``: taps of one line of the kernel, where all lines
+    are alike and lie behind one another.
     """
 
     begins: tuple[int, ...]
     firsts: tuple[int, ...]
     counts: tuple[int, ...]
+    total: int
+    line: "TapRows | None" = None
 
     @classmethod
     def of(cls, used: np.ndarray) -> "TapRows":
-        """``used``: outputs ``[taps, outputs]`` that are there."""
+        """``used``: outputs ``[taps, outputs]`` that are there; the most first."""
         taps, outputs = used.shape
         whole = pitch(taps, outputs)
         firsts, counts = [], []
@@ -188,22 +191,62 @@ class TapRows:
             counts.append(count)
         order = sorted(range(taps), key=lambda tap: -counts[tap])
         begins = dict(zip(order, accumulate((counts[tap] for tap in order), initial=0)))
-        return cls(tuple(begins[tap] for tap in range(taps)), tuple(firsts), tuple(counts))
+        return cls(tuple(begins[tap] for tap in range(taps)), tuple(firsts), tuple(counts), sum(counts))
+
+    @classmethod
+    def of_lines(cls, used: np.ndarray) -> "TapRows":
+        """The same of ``[lines, taps, outputs]``, line by line."""
+        lines, line = len(used), cls.of(used.any(axis=0))
+        step = pitch(lines, line.total)
+        begins = tuple(step * n + begin for n in range(lines) for begin in line.begins)
+        return cls(begins, lines * line.firsts, lines * line.counts, lines * step, line)
 
     @property
-    def total(self) -> int:
-        """Of all taps."""
-        return sum(self.counts)
+    def lines(self) -> "TapRows":
+        """Whole lines as taps."""
+        assert self.line is not None
+        count = len(self.counts) // len(self.line.counts)
+        step = self.total // count
+        return TapRows(tuple(range(0, self.total, step)), count * (0,), count * (step,), self.total)
+
+    @property
+    def passes(self) -> int:
+        """Passes of the array that put features of taps there, a row."""
+        if self.line is not None:
+            return self.line.passes + self.lines.passes
+        return sum(-(-count // HALF) for count in self.counts)
+
+    def within(self, features: int) -> bool:
+        """Whether taps have none but so many features of one tile."""
+        own = self if self.line is None else self.line
+        return features <= EDGE and all(first + count <= features for _, first, count in own)
+
+    def taken(self, made: np.ndarray, outputs: int) -> np.ndarray:
+        """Matrices ``[taps, outputs, inputs]`` back from :func:`stacked` ones."""
+        found = np.zeros((len(self.counts), outputs, made.shape[-1]), made.dtype)
+        for own, (begin, first, count) in zip(found, self):
+            some = own[first : first + count]
+            some[:] = made[begin : begin + len(some)]
+        return found
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         return iter(zip(self.begins, self.firsts, self.counts))
 
 
-def used_rows(taps: np.ndarray, tied: bool = False) -> TapRows:
-    """Rows of matrices ``[taps, outputs, inputs]``, or of one; ``tied``: of indices, -1 where nothing learns."""
+def used_rows(taps: np.ndarray, kernel: Sequence[int] = (), *, tied: bool = False) -> TapRows:
+    """Rows of matrices ``[taps, outputs, inputs]``, or of one.
+
+    ``kernel``: its sides, if rows may lie line by line: they do where that takes fewer passes, and no more tiles.
+    ``tied``: of indices, -1 where nothing learns.
+    """
     whole = taps if taps.ndim > 2 else taps[None]
-    used = (whole >= 0).any(axis=2) if tied else np.ones(whole.shape[:2], bool)
-    return TapRows.of(np.asarray(used))
+    used = np.asarray((whole >= 0).any(axis=2) if tied else np.ones(whole.shape[:2], bool))
+    alone = TapRows.of(used)
+    if len(kernel) != 2:
+        return alone
+    lines = TapRows.of_lines(used.reshape(*kernel, -1))
+    is_worth = lines.passes < alone.passes and -(-lines.total // EDGE) <= -(-alone.total // EDGE)
+    return lines if is_worth else alone
 
 
 def stacked(taps: np.ndarray, rows: TapRows | None = None) -> np.ndarray:
@@ -219,12 +262,11 @@ def stacked(taps: np.ndarray, rows: TapRows | None = None) -> np.ndarray:
 
 
 def weights_of(each: Operation, name: str, made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Weights of ``shape`` back from :func:`stacked` :func:`matrices`, of a layer without groups."""
+    """Weights of ``shape`` back from :func:`matrices`, of a layer without groups."""
     if len(shape) <= 2:
         return made.reshape(shape)
     turned = isinstance(each, Convolution) and each.transposed and name == f"{each.layer}.weight"
-    outputs, taps = shape[1 if turned else 0], prod(shape[2:])
-    found = made.reshape(taps, -1, made.shape[-1])[:, :outputs]
+    found = made.reshape(prod(shape[2:]), -1, made.shape[-1])
     if turned:
         found = found.swapaxes(1, 2)
     return found.transpose(1, 2, 0).reshape(shape)
