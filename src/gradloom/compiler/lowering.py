@@ -305,7 +305,7 @@ class _Writer(Convolutions, Rows, Tied, Updates):
                 dy = self.masked(each.o.name, dy, self.found[each.o.name])
             for t, dx in zip(each.i, self._call(each, "_back", dy, wanted)):
                 if dx is not None:
-                    gradients.setdefault(t.name, []).append(dx)
+                    gradients.setdefault(t.name, []).extend(dx if isinstance(dx, list) else [dx])
             for t in each.i:
                 # Its other readers are done: products go near those of the last.
                 if first[t.name] is each and t.name in gradients:

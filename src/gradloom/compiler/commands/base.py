@@ -207,6 +207,8 @@ class Base:
         self.learners: dict[str, Learner] = {}
         #: Gradients of what learns, by name.
         self.learnt: dict[str, DraftValue] = {}
+        #: What repeats a smaller one, and whose gradient of all places is transposed.
+        self.turned: set[str] = set()
         #: Places that results have.
         self.places: dict[str, list[Tiles]] = {}
         #: Tensors that are no more than addresses of a smaller one.

@@ -12,10 +12,10 @@ from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 
-from ..weights.matrices import HALF, TapRows, portions, rest_of, together
+from ..weights.matrices import HALF, ROWS, TapRows, portions, rest_of, together
 from ..weights.packed import is_packed, kernel_codes, place
 from .base import Kept, Moved, Stacked
-from .gathers import Gather, addresses, by_lines
+from .gathers import Gather, addresses, by_lines, runs, shifts
 from .products import Pair, Products, Summand
 
 __all__ = ["Convolutions"]
@@ -117,14 +117,16 @@ class Convolutions(Products):
             rows = [(h, b)]
         self._gathered(self.made(each), [Summand(each.layer, rows, gather, self.pairs(each, x, rest))], layer=each)
 
-    def _convolution_back(self, each: Convolution, dy: DraftValue, wanted: Sequence[bool]) -> list[Summand | None]:
+    def _convolution_back(
+        self, each: Convolution, dy: DraftValue, wanted: Sequence[bool]
+    ) -> list[Summand | list[Summand] | None]:
         x = self.given(each)[0]
         if self.is_plain(each):
             return [self.layer_back(each, x, dy, wanted[0])]
         if f"{each.layer}.bias" in self.learnt:
             self.summed(self.learnt[f"{each.layer}.bias"], dy)
         weight = f"{each.layer}.weight"
-        pairs, rows = [(dy, self.kept[weight])], list[Pair]()
+        pairs, rows, more = [(dy, self.kept[weight])], list[Pair](), list[Summand]()
         if each.rank:
             a, b = (self.kept[factor.name] for factor in each.adapter)
             if (name := each.adapter[0].name) in self.learnt:
@@ -133,7 +135,10 @@ class Convolutions(Products):
                     moved = dy, b.tiles
                 else:
                     moved = self.through(each, dy), self.same
-                rows.append((self._taps_back(each, name, moved, taps, x), a))
+                if (steps := self._shifted(each, name, taps)) is not None:
+                    more.append(self._lines_back(each, name, moved, x, *steps))
+                else:
+                    rows.append((self._taps_back(each, name, moved, taps, x), a))
             elif wanted[0]:
                 pairs.append((self.through(each, dy), a))
             self.second_back(each, dy)
@@ -142,7 +147,66 @@ class Convolutions(Products):
         if not wanted[0]:
             return [None]
         gather = Gather(*addresses(each, self.samples, each.i[0].sides, back=True))
-        return [Summand(each.layer, rows, gather, pairs)]
+        return [[Summand(each.layer, rows, gather, pairs), *more]]
+
+    def _shifted(self, each: Convolution, name: str, taps: TapRows) -> tuple[Gather, Gather] | None:
+        return shifts(each, taps, self.samples) if name in self.turned and each.i[0].name not in self.risen else None
+
+    def _lines_back(
+        self,
+        each: Convolution,
+        name: str,
+        moved: tuple[DraftValue, Tiles],
+        x: DraftValue,
+        first: Gather,
+        second: Gather,
+    ) -> Summand:
+        """Gradient of a kernel whose lines are shifts of rows, see :meth:`_taps_back`; its share of the input's."""
+        kept = self.kept[name]
+        assert isinstance(kept, Stacked) and kept.rows.line is not None
+        line = self._came(each.layer, f"{name}.line", moved, kept.rows.line, first)
+        found = [runs(own) for own in second.sources]
+        tiles, other = self.tiler.read(x, NARROW), self.tiler.read(line, NARROW)
+        lines, made = kept.rows.lines, self.learnt[name]
+
+        def some(own: DraftValue, part: slice) -> None:
+            for j in range(own.wide):
+                for i in range(own.high):
+                    columns = own.part(i, j)[1]
+                    terms = [
+                        Term(
+                            Block.of(tiles, [(run.tile, i)]),
+                            Block.of(other, [(run.source, 0)]),
+                            {
+                                "tiles": 0,
+                                "k_from": run.first,
+                                "k_to": run.last,
+                                "w_row": run.shift % EDGE,
+                                "x_turn": 1,
+                                "columns": line.features - 1,
+                                "o_column": begin - EDGE * j,
+                            },
+                        )
+                        for begin, some in zip(lines.begins, found)
+                        if begin // EDGE == j
+                        for run in some
+                        if part.start <= run.tile < part.stop
+                    ]
+                    self.tiler.product(own, (i, j), self._filled(terms, tiles, (part.start, i), columns), apart=True)
+
+        self.added(made, portions([1] * x.high, ROWS), some)
+        return Summand(each.layer, (), second, [(line, replace(kept, rows=lines))])
+
+    def _filled(self, terms: list[Term], tiles: Tiles, at: tuple[int, int], columns: int) -> list[Term]:
+        """Terms of parts of columns, and zeros between them."""
+        there = sorted({(each.operands["o_column"], _ends(each)) for each in terms})
+        ends = [0, *(end for _, end in there)]
+        blank, x = Block.of(self.blank, [(0, 0)]), Block.of(tiles, [at])
+        for end, begin in zip(ends, [*(begin for begin, _ in there), columns]):
+            if begin > end:
+                given = {"tiles": 0, "k_to": 0, "x_turn": 1, "columns": begin - end - 1, "o_column": end}
+                terms.append(Term(x, blank, given))
+        return terms
 
     def _alone(self, terms: Sequence[Term], rows: TapRows, j: int, columns: int) -> list[Term]:
         """Terms of columns of their own; those of taps that read no row are zeros."""
@@ -188,7 +252,7 @@ class Convolutions(Products):
         small = came
         if t.name in self.risen:
             small = self.shrunk(self.tiler.value(f"{name}.small", x.rows, came.features), came, self.source(t))
-        self.over_rows(self.learnt[name], small, x)
+        self.learnt_over_rows(name, small, x)
         return came
 
     def _came(

@@ -1,13 +1,14 @@
 """Rows that convolutions read, by address."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import prod
 
 import numpy as np
 
+from gradloom.graph.base import Operation
 from gradloom.graph.operations import Convolution
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
@@ -15,12 +16,15 @@ from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.pixels import Pixels, taps
 from gradloom.rtl.formats.tiles.product import REACH
 
-from ..weights.matrices import HALF, depths
+from ..weights.matrices import HALF, TapRows, depths
 from .base import Kept
 
-__all__ = ["Gather", "addresses", "by_lines", "depths_of", "tiles_of_rows"]
+__all__ = ["Gather", "addresses", "by_lines", "depths_of", "runs", "shifts", "tiles_of_rows"]
 
 Sides = tuple[int, int]
+
+#: Parts of a tile that products over shifted rows take, at most.
+_PARTS = 2
 
 
 def _two(sides: Sequence[int], filling: int = 1) -> Sides:
@@ -59,6 +63,44 @@ def by_lines(pixels: Pixels, places: Sequence[tuple[int, int]]) -> "tuple[Gather
     second = replace(pixels, source=between, stride=(down, 1))
     lines, across = (list(dict.fromkeys(place[side] for place in places)) for side in (0, 1))
     return Gather(first, [(0, by) for by in across]), Gather(second, [(by, 0) for by in lines])
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows ``first`` to ``last`` of tile ``tile`` that read neighbours of tile ``source``, ``shift`` rows on."""
+
+    tile: int
+    source: int
+    first: int
+    last: int
+    shift: int
+
+
+def runs(sources: np.ndarray) -> list[Run]:
+    """Rows that read neighbouring ones, of places ``[rows]``."""
+    at = np.flatnonzero(sources >= 0)
+    own, other = at // EDGE, sources[at] // EDGE
+    ends = (np.diff(at) != 1) | (np.diff(sources[at]) != 1) | (np.diff(own) != 0) | (np.diff(other) != 0)
+    parts = np.split(np.arange(len(at)), np.flatnonzero(ends) + 1) if len(at) else []
+    return [
+        Run(int(own[n[0]]), int(other[n[0]]), int(at[n[0]]) % EDGE, int(at[n[-1]]) % EDGE, int(sources[at[n[0]]] - at[n[0]]))
+        for n in parts
+    ]
+
+
+def shifts(each: Operation, rows: TapRows, samples: int) -> "tuple[Gather, Gather] | None":
+    """See :func:`by_lines`, where a line's rows lie as far from the next one's in what reads and what is read.
+
+    Then a product over rows shifts them. None where they do not, or where that takes too many parts of tiles.
+    """
+    if not isinstance(each, Convolution) or rows.line is None or rows.line.total > EDGE:
+        return None
+    first, second = by_lines(*addresses(each, samples, each.i[0].sides, back=True))
+    pixels = second.pixels
+    if pixels.result != pixels.source or set(pixels.stride) != {1}:
+        return None
+    parts = sum(len(runs(own)) for own in second.sources)
+    return (first, second) if parts <= _PARTS * len(second.places) * -(-second.rows // EDGE) else None
 
 
 class Gather:

@@ -110,6 +110,10 @@ class Products(Elements):
 
         self.added(made, portions([1] * one.high, ROWS), some)
 
+    def learnt_over_rows(self, name: str, one: DraftValue, other: DraftValue) -> None:
+        """Gradient of what learns, see :meth:`over_rows`."""
+        self.over_rows(self.learnt[name], one, other)
+
     def _linear(self, each: Linear) -> None:
         x, *rest = self.given(each)
         self.layer(each, x, rest)
@@ -158,7 +162,7 @@ class Products(Elements):
                 through = self.through(each, dy)
             self.second_back(each, dy)
             if through is not None and a in self.learnt:
-                self.over_rows(self.learnt[a], through, x)
+                self.learnt_over_rows(a, through, x)
         if not wanted:
             return None
         pairs = [(dy, self.kept[f"{each.layer}.weight"])]
@@ -170,7 +174,7 @@ class Products(Elements):
         """Gradients of a layer's own weight and bias, where they learn."""
         weight, bias = f"{each.layer}.weight", f"{each.layer}.bias"
         if weight in self.learnt:
-            self.over_rows(self.learnt[weight], dy, x)
+            self.learnt_over_rows(weight, dy, x)
         if bias in self.learnt:
             self.summed(self.learnt[bias], dy)
 
@@ -184,7 +188,7 @@ class Products(Elements):
         """Gradient of an adapter's B, where it learns."""
         name = each.adapter[1].name
         if name in self.learnt:
-            self.over_rows(self.learnt[name], dy, self.found[f"{each.o.name}.hidden"])
+            self.learnt_over_rows(name, dy, self.found[f"{each.o.name}.hidden"])
 
     def summed(self, made: DraftValue, x: DraftValue) -> None:
         """The sum of all rows of a tensor, in one row."""

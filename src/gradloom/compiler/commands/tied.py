@@ -15,8 +15,9 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, ZERO, TileCoded, coded
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
-from ..weights.matrices import TapRows, matrices, portions, stacked, used_rows
+from ..weights.matrices import HALF, TapRows, matrices, portions, stacked, used_rows
 from .base import kept_of
+from .gathers import shifts
 from .products import Products, last_of
 
 __all__ = ["Tied", "chosen_rows", "fits", "repeated", "repeated_rows", "taken_back"]
@@ -86,6 +87,11 @@ def taken_back(chosen: Sequence[np.ndarray], large: TileCoded) -> list[tuple[Til
     return pairs
 
 
+def _passes(rows: int, columns: int) -> int:
+    """Passes of the array that make a matrix over rows, a tile of them."""
+    return -(-rows // EDGE) * -(-columns // HALF)
+
+
 class Tied(Products):
     """Writes both."""
 
@@ -103,8 +109,13 @@ class Tied(Products):
         rows, features = len(found[0]), self.learners[name].codes.features
         self._chosen[name] = [self.codes(one, NARROW) for one in found], self.learnt[name]
         made = self.tiler.value(f"{name}.repeated", rows, len(found) * features)
-        self.learnt[name] = self.tiler.value(f"{name}.places", made.rows, made.features)
-        self.kept[name] = kept_of(self.tiler.read(made, NARROW), repeated_rows(each, name, tie))
+        taps = repeated_rows(each, name, tie)
+        sides = made.rows, made.features
+        if shifts(each, taps, self.samples) is not None or _passes(*sides[::-1]) < _passes(*sides):
+            self.turned.add(name)
+            sides = sides[::-1]
+        self.learnt[name] = self.tiler.value(f"{name}.places", *sides)
+        self.kept[name] = kept_of(self.tiler.read(made, NARROW), taps)
         self._repeated(made, self._chosen[name][0], self.learners[name].codes)
 
     def _repeated(self, made: DraftValue, chosen: Sequence[Tiles], small: Tiles) -> None:
@@ -124,25 +135,32 @@ class Tied(Products):
                     terms.append(Term(x, Block.of(small, [(k, tile) for k in deep]), given))
                 self.tiler.product(made, (i, j), terms, apart=True)
 
+    def learnt_over_rows(self, name: str, one: DraftValue, other: DraftValue) -> None:
+        """See :class:`~.products.Products`."""
+        self.over_rows(self.learnt[name], *((other, one) if name in self.turned else (one, other)))
+
     def taken_back(self) -> None:
         """Gradients of what is repeated, as sums of those of all places."""
         for name, (chosen, made) in self._chosen.items():
-            self._taken_back(made, chosen, self.learnt[name])
+            self._taken_back(made, chosen, self.learnt[name], name in self.turned)
 
-    def _taken_back(self, made: DraftValue, chosen: Sequence[Tiles], large: DraftValue) -> None:
+    def _taken_back(self, made: DraftValue, chosen: Sequence[Tiles], large: DraftValue, turned: bool) -> None:
         kept = self.tiler.read(large, NARROW)
-        places = [(number, k) for number in range(len(chosen)) for k in range(large.high)]
+        rows, high = (large.features, large.wide) if turned else (large.rows, large.high)
+        places = [(number, k) for number in range(len(chosen)) for k in range(high)]
 
         def term(number: int, deep: range, i: int, j: int) -> Term:
             column = number * made.features + EDGE * j
             given = {
                 "tiles": len(deep) - 1,
-                "k_to": last_of(large.rows, large.high, deep),
+                "k_to": last_of(rows, high, deep),
                 "x_turn": 1,
+                "w_turn": int(turned),
                 "w_column": column % EDGE,
             }
             x = Block.of(chosen[number], [(k, i) for k in deep])
-            return Term(x, Block.of(kept, [(k, column // EDGE) for k in deep]), given)
+            w = [(column // EDGE, k) if turned else (k, column // EDGE) for k in deep]
+            return Term(x, Block.of(kept, w), given)
 
         def some(own: DraftValue, part: slice) -> None:
             found = [(n, [k for of, k in places[part] if of == n]) for n in range(len(chosen))]
