@@ -132,9 +132,9 @@ class Convolutions(Products):
             if (name := each.adapter[0].name) in self.learnt:
                 taps = rows_of(a, each.rank)
                 if dy.wide == 1 and taps.within(each.rank):
-                    moved = dy, b.tiles
+                    moved = dy, b
                 else:
-                    moved = self.through(each, dy), self.same
+                    moved = self.through(each, dy), Kept(self.same, True)
                 if (steps := self._shifted(each, name, taps)) is not None:
                     more.append(self._lines_back(each, name, moved, x, *steps))
                 else:
@@ -143,7 +143,7 @@ class Convolutions(Products):
                 pairs.append((self.through(each, dy), a))
             self.second_back(each, dy)
         if weight in self.learnt:
-            self._taps_back(each, weight, (dy, self.same), rows_of(self.kept[weight], dy.features), x)
+            self._taps_back(each, weight, (dy, Kept(self.same, True)), rows_of(self.kept[weight], dy.features), x)
         if not wanted[0]:
             return [None]
         gather = Gather(*addresses(each, self.samples, each.i[0].sides, back=True))
@@ -156,7 +156,7 @@ class Convolutions(Products):
         self,
         each: Convolution,
         name: str,
-        moved: tuple[DraftValue, Tiles],
+        moved: Pair,
         x: DraftValue,
         first: Gather,
         second: Gather,
@@ -234,7 +234,7 @@ class Convolutions(Products):
         return made
 
     def _taps_back(
-        self, each: Convolution, name: str, moved: tuple[DraftValue, Tiles], rows: TapRows, x: DraftValue
+        self, each: Convolution, name: str, moved: Pair, rows: TapRows, x: DraftValue
     ) -> DraftValue:
         """Gradient of a kernel; ``moved``: a tensor, and a tile that makes of its rows what comes by a tap.
 
@@ -248,7 +248,7 @@ class Convolutions(Products):
         else:
             first, second = by_lines(*read)
             line = self._came(each.layer, f"{name}.line", moved, rows.line, first)
-            came = self._came(each.layer, f"{name}.came", (line, self.same), rows.lines, second)
+            came = self._came(each.layer, f"{name}.came", (line, Kept(self.same, True)), rows.lines, second)
         small = came
         if t.name in self.risen:
             small = self.shrunk(self.tiler.value(f"{name}.small", x.rows, came.features), came, self.source(t))
@@ -256,11 +256,12 @@ class Convolutions(Products):
         return came
 
     def _came(
-        self, layer: str, name: str, moved: tuple[DraftValue, Tiles], rows: TapRows, gather: Gather
+        self, layer: str, name: str, moved: Pair, rows: TapRows, gather: Gather
     ) -> DraftValue:
         """What comes to rows by each tap, side by side."""
         came = self.tiler.value(name, gather.rows, rows.total)
-        pair, tiles = (moved[0], Moved(moved[1], False, rows=rows)), self.tiler.read(moved[0], NARROW)
+        x, kept = moved
+        pair, tiles = (x, Moved(kept.tiles, not kept.turned, rows=rows)), self.tiler.read(x, NARROW)
         for j in range(came.wide):
             for i in range(came.high):
                 count, columns = came.part(i, j)

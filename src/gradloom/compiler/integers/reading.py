@@ -22,7 +22,7 @@ from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
 from ..commands.base import is_plain
-from ..commands.gathers import Gather, addresses, by_lines
+from ..commands.gathers import Gather, addresses, by_lines, runs, shifts
 from ..commands.tied import chosen_rows, repeated, repeated_rows, taken_back
 from ..weights.matrices import (
     ROWS,
@@ -46,11 +46,11 @@ from .summands import Summand, columns
 
 __all__ = ["IntegerNetwork"]
 
-#: Behind the name of a weight: its second codes.
-_REST = "~rest"
+#: Behind the name of a weight: its second codes; matrices of its lines, not of its taps.
+_REST, _LINES = "~rest", "~lines"
 
 
-_Back = Sequence[Held | Summand | None]
+_Back = Sequence[Held | Summand | list[Summand] | None]
 
 
 class IntegerNetwork(Between):
@@ -111,13 +111,19 @@ class IntegerNetwork(Between):
 
         With :data:`_REST` behind its name second codes.
         """
+        if name.endswith(_LINES):
+            name = name.removesuffix(_LINES)
+            rows = self._rows_of(each, name)
+            assert rows.line is not None
+            return _taps_of(self._stacked(name), (rows.line.total, self._shaped(each, name).shape[-1]), rows.lines)
         value = self.values[name.removesuffix(_REST)]
         kept = self._kept.get(name)
         if kept is None or kept[0] is not value:
             if value.ndim == 1:
                 made = coded(value[None], WIDE)
             elif name in self.learners:
-                made = self._taps_of(self._stacked(name), each, name)
+                shape, found = self._shaped(each, name).shape, self._stacked(name)
+                made = transposed(found) if len(shape) == 2 else _taps_of(found, shape[1:], self._rows_of(each, name))
             else:
                 whole = matrices(each, name.removesuffix(_REST), value).swapaxes(-1, -2)
                 made = kernel_codes(each, name.removesuffix(_REST), whole)
@@ -137,22 +143,6 @@ class IntegerNetwork(Between):
             kept = self._whole[name] = value, made
         return kept[1]
 
-    def _taps_of(self, codes: TileCoded, each: Operation, name: str) -> TileCoded:
-        """Matrices of taps among codes of matrices that lie behind one another."""
-        shape, rows = self._shaped(each, name).shape, self._rows_of(each, name)
-        if len(shape) == 2:
-            return transposed(codes)
-        taps, outputs, inputs = shape
-        wide = -(-outputs // EDGE)
-        made = np.zeros((taps, outputs, inputs))
-        exponents = np.full((taps, wide, codes.exponents.shape[1]), ZERO)
-        for tap, (begin, first, count) in enumerate(rows):
-            some = min(count, outputs - first)
-            made[tap, first : first + some] = codes.codes[begin : begin + some]
-            if count:
-                exponents[tap] = codes.exponents[begin // EDGE : begin // EDGE + wide]
-        return transposed(TileCoded(made, exponents))
-
     def _shaped(self, each: Operation, name: str) -> np.ndarray:
         """Matrices of what learns; of what repeats a smaller one, indices."""
         return matrices(each, name, self.ties[name].index if name in self.ties else self.values[name])
@@ -171,7 +161,7 @@ class IntegerNetwork(Between):
         weight = self.weight(each, name)
         taps, *sides = weight.exponents.shape if weight.exponents.ndim > 2 else (1, *weight.exponents.shape)
         own = among(sides[int(back)], deep)
-        if name in self.learners:
+        if name.removesuffix(_LINES) in self.learners:
             return [len(own)] * taps
         return tiles_of_taps(blocks(weight.codes.reshape(taps, *weight.codes.shape[-2:])), back, own)
 
@@ -180,7 +170,7 @@ class IntegerNetwork(Between):
         each, shape = self.owner[name], self.values[name].shape
         self.counts.coded(matrix, WIDE if len(shape) == 1 else NARROW)
         if len(shape) > 2:
-            matrix = self._own_rows(name).taken(matrix, shape[int(each.transposed and name == f"{each.layer}.weight")])
+            matrix = self._own_rows(name).taken(matrix, matrices(each, name, self.values[name]).shape[-2])
         self.values[name] = weights_of(each, name, matrix, shape)
 
     def matrix(self, name: str) -> np.ndarray:
@@ -237,7 +227,7 @@ class IntegerNetwork(Between):
             wanted = [t.name in self.moving for t in each.i]
             for t, dx in zip(each.i, self._call(each, "_back", found, dy, wanted, learnt)):
                 if dx is not None:
-                    gradients.setdefault(t.name, []).append(dx)
+                    gradients.setdefault(t.name, []).extend(dx if isinstance(dx, list) else [dx])
         for name in self.ties.keys() & learnt.keys():
             learnt[name] = self._product(*taken_back(self._chosen[name], learnt[name].narrow))
         return {name: held.values for name, held in learnt.items()}
@@ -436,16 +426,20 @@ class IntegerNetwork(Between):
             return self._layer_back(each, found, dy, wanted, learnt)
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
-        pairs, more = [(dy, weight)], list[tuple[TileCoded, TileCoded]]()
+        pairs, more, lines = [(dy, weight)], list[tuple[TileCoded, TileCoded]](), list[Summand]()
         if each.rank:
             a, b = (factor.name for factor in each.adapter)
             if a in self.learners:
                 taps = self._rows_of(each, a)
                 if dy.exact.shape[1] <= EDGE and taps.within(each.rank):
-                    came = self._taps_back(each, a, dy, transposed(self.weight(each, b)), x, learnt)
+                    moved, tile = dy, transposed(self.weight(each, b))
                 else:
-                    came = self._taps_back(each, a, self._through(each, dy), _SAME, x, learnt)
-                more.append((came.narrow, self._stacked(a)))
+                    moved, tile = self._through(each, dy), _SAME
+                if (steps := self._shifted(each, a, taps)) is not None:
+                    lines.append(self._lines_back(each, a, moved, tile, x, learnt, *steps))
+                else:
+                    came = self._taps_back(each, a, moved, tile, x, learnt)
+                    more.append((came.narrow, self._stacked(a)))
             elif wanted[0]:
                 pairs.append((self._through(each, dy), a))
             self._second_back(each, found, dy, learnt)
@@ -453,7 +447,46 @@ class IntegerNetwork(Between):
             self._taps_back(each, weight, dy, _SAME, x, learnt)
         if not wanted[0]:
             return [None]
-        return [Summand(each, more, self._addresses(each, True), pairs)]
+        return [[Summand(each, more, self._addresses(each, True), pairs), *lines]]
+
+    def _shifted(self, each: Convolution, name: str, taps: TapRows) -> tuple[Gather, Gather] | None:
+        return shifts(each, taps, self.samples) if name in self.ties and each.i[0].name not in self.risen else None
+
+    def _lines_back(
+        self,
+        each: Convolution,
+        name: str,
+        moved: Held,
+        tile: TileCoded,
+        x: Held,
+        learnt: dict[str, Held],
+        first: Gather,
+        second: Gather,
+    ) -> Summand:
+        """Gradient of a kernel whose lines are shifts of rows; its share of the input's."""
+        rows = self._rows_of(each, name)
+        assert rows.line is not None
+        line = self._came(moved, tile, rows.line, first)
+        codes, exponents, one = line.narrow.codes, line.narrow.exponents, transposed(x.narrow)
+        high, wide = one.exponents.shape[1], -(-rows.total // EDGE)
+        pairs = list[tuple[TileCoded, TileCoded]]()
+        for begin, own in zip(rows.lines.begins, second.sources):
+            found = runs(own)
+            # Of each tile the first part, then the second, and so on.
+            number = [sum(other.tile == run.tile for other in found[:n]) for n, run in enumerate(found)]
+            for count in range(max(number, default=-1) + 1):
+                kept = np.zeros((len(codes), rows.total)), np.full((high, wide), ZERO)
+                for run in (run for run, n in zip(found, number) if n == count):
+                    at = EDGE * run.tile + np.arange(run.first, run.last + 1)
+                    kept[0][at, begin : begin + rows.line.total] = codes[at + run.shift]
+                    kept[1][run.tile, begin // EDGE] = exponents[run.source, 0]
+                pairs.append((one, TileCoded(*kept)))
+        made = list[Held]()
+        for part in portions([1] * high, ROWS):
+            some = [(columns(x, part), transposed(columns(transposed(w), part))) for x, w in pairs]
+            made.append(self.summed(sums(*some)))
+        learnt[name] = Held(self._added(made).exact.T, self.counts)
+        return Summand(each, (), np.stack(second.sources), [(line, f"{name}{_LINES}")])
 
     def _taps_back(
         self, each: Convolution, name: str, moved: Held, tile: TileCoded, x: Held, learnt: dict[str, Held]
@@ -492,6 +525,23 @@ class IntegerNetwork(Between):
             made[:, start : start + kept.shape[2]], lost = found.values, lost + found.lost
         self.counts.lost += lost
         return self.held(made)
+
+
+def _taps_of(codes: TileCoded, shape: tuple[int, ...], rows: TapRows) -> TileCoded:
+    """Matrices ``[taps, inputs, outputs]`` among codes of matrices that lie behind one another.
+
+    ``shape``: outputs and inputs.
+    """
+    outputs, inputs = shape
+    taps, wide = len(rows.counts), -(-outputs // EDGE)
+    made = np.zeros((taps, outputs, inputs))
+    exponents = np.full((taps, wide, codes.exponents.shape[1]), ZERO)
+    for tap, (begin, first, count) in enumerate(rows):
+        some = min(count, outputs - first)
+        made[tap, first : first + some] = codes.codes[begin : begin + some]
+        if count:
+            exponents[tap] = codes.exponents[begin // EDGE : begin // EDGE + wide]
+    return transposed(TileCoded(made, exponents))
 
 
 #: A tile that changes nothing.
