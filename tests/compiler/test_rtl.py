@@ -5,7 +5,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from gradloom.compiler.weights.matrices import matrices, used_rows
+from gradloom.compiler.commands.gathers import shifts
+from gradloom.compiler.commands.tied import repeated_rows
 from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
 from gradloom.graph.operations import Activation, Add, Convolution, Linear, Norm, Reduce
@@ -90,15 +91,26 @@ def test_convolutions_that_read_one_tensor_make_one_gradient():
     wide, short = conv(first.o, "wide", 8, 3, pads=1, stride=2), conv(first.o, "short", 8, 1, stride=2)
     total = Add((wide.o, short.o), tensor("total", 2, 4, 8), positive=True)
     learning = learning_of(headed([first, wide, short, total], [x], 70), "classes", "lora", targets="*", rank=2)
-    network = Prepared(learning, "classes").network
-    assert used_rows(matrices_of(network, "wide.lora_A.weight"), tied=True).total == 3 * (8 + 2)
+    each, rows = taps_of(Prepared(learning, "classes").network, "wide.lora_A.weight")
+    assert sum(rows.counts) == 3 * (8 + 2) and rows.total == 3 * 16 and shifts(each, rows, 4) is None
     same(learning, None, 3)
 
 
-def matrices_of(network, name):
-    """Indices of what a weight repeats, a matrix a tap."""
+def test_rows_that_are_shifted_by_lines():
+    """A folded kernel: what comes by a line's taps lies in two tiles, of which the second has parts of two images."""
+    x = tensor("x", 16, 8, 3)
+    first = conv(x, "first", 16, 1, positive=True)
+    second = conv(first.o, "second", 16, 3, pads=1)
+    learning = learning_of(headed([first, second], [x], 70), "classes", "lora", targets="second", rank=2)
+    each, rows = taps_of(Prepared(learning, "classes").parts.rest, "second.lora_A.weight")
+    assert shifts(each, rows, 3) is not None
+    same(learning, None, 5, samples=3)
+
+
+def taps_of(network, name):
+    """Whose weight it is, and its rows by tap."""
     each = next(each for each in network.operations for weight in each.weights if weight.name == name)
-    return matrices(each, name, network.ties[name].index)
+    return each, repeated_rows(each, name, network.ties[name])
 
 
 def same(learning, precise, count, config=SMALL, samples=4):

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.compiler.commands.tied import fits
+from gradloom.compiler.commands.gathers import runs, shifts
+from gradloom.compiler.commands.tied import fits, repeated_rows
 from gradloom.compiler.integers.held import Counts, Held
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.passes.arranging import arranged
@@ -24,6 +25,7 @@ NETWORKS = {
     "strides": ((6, 16, 16), [(16, 3, {"kernel": 1}), (32, 4, {"kernel": 3, "pads": 1, "stride": 2})]),
     "more features than a tile": ((4, 8, 64), [(128, 2, {"kernel": 1}), (64, 2, {"kernel": (3, 1), "pads": (1, 0)})]),
     "more places than a row may lie apart": ((4, 16, 1), [(4, 2, {"kernel": 1}), (8, 1, {"kernel": 3, "pads": 1})]),
+    "lines of several tiles": ((20, 16, 16), [(16, 4, {"kernel": 3, "pads": 1}), (16, 4, {"kernel": 3, "pads": 1})]),
     "a sequence": ((24, 8), [(16, 4, {"kernel": 5, "pads": 2}), (8, 2, {"kernel": 3, "pads": 2, "dilation": 2})]),
 }
 
@@ -75,6 +77,20 @@ def test_gradients_of_all_places_are_those_of_the_layer_without_folds(name):
         want = stacked(matrices(network.operations[0], each, wanted[each])).ravel()
         got = gradients[each].ravel()
         assert got @ want >= 0.98 * np.linalg.norm(got) * np.linalg.norm(want), each
+
+
+@pytest.mark.parametrize(("name", "samples", "there"), [("lines of several tiles", 3, True), ("strides", 3, False)])
+def test_lines_of_kernels_are_shifts_of_rows_where_both_images_have_the_same_lines(name, samples, there):
+    """Then no tensor has what comes by all taps; a tile's rows and those that they meet are in parts of two."""
+    _, learners, ready = made(name)
+    each, tie = ready.operations[1], ready.ties["layer1.lora_A.weight"]
+    found = shifts(each, repeated_rows(each, "layer1.lora_A.weight", tie), samples)
+    assert (found is not None) == there
+    if found is not None:
+        far = {run.source - run.tile for own in found[1].sources for run in runs(own)}
+        assert far == {-1, 0, 1}
+    step, _, _ = steps(ready, learners, samples=samples, loss="classes", order=ORDERS[0])
+    assert ("layer1.lora_A.weight.came" in [value.name for value in step.values]) != there
 
 
 def test_adapters_without_folds_repeat_nothing():

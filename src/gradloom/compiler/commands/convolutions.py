@@ -153,13 +153,7 @@ class Convolutions(Products):
         return shifts(each, taps, self.samples) if name in self.turned and each.i[0].name not in self.risen else None
 
     def _lines_back(
-        self,
-        each: Convolution,
-        name: str,
-        moved: Pair,
-        x: DraftValue,
-        first: Gather,
-        second: Gather,
+        self, each: Convolution, name: str, moved: Pair, x: DraftValue, first: Gather, second: Gather
     ) -> Summand:
         """Gradient of a kernel whose lines are shifts of rows, see :meth:`_taps_back`; its share of the input's."""
         kept = self.kept[name]
@@ -233,9 +227,7 @@ class Convolutions(Products):
                 self._gathered(made[-1], own, back=True)
         return made
 
-    def _taps_back(
-        self, each: Convolution, name: str, moved: Pair, rows: TapRows, x: DraftValue
-    ) -> DraftValue:
+    def _taps_back(self, each: Convolution, name: str, moved: Pair, rows: TapRows, x: DraftValue) -> DraftValue:
         """Gradient of a kernel; ``moved``: a tensor, and a tile that makes of its rows what comes by a tap.
 
         What comes to a row of the layer's input by each tap lies side by side, and is returned; a product over rows
@@ -255,9 +247,7 @@ class Convolutions(Products):
         self.learnt_over_rows(name, small, x)
         return came
 
-    def _came(
-        self, layer: str, name: str, moved: Pair, rows: TapRows, gather: Gather
-    ) -> DraftValue:
+    def _came(self, layer: str, name: str, moved: Pair, rows: TapRows, gather: Gather) -> DraftValue:
         """What comes to rows by each tap, side by side."""
         came = self.tiler.value(name, gather.rows, rows.total)
         x, kept = moved

@@ -81,11 +81,12 @@ def runs(sources: np.ndarray) -> list[Run]:
     at = np.flatnonzero(sources >= 0)
     own, other = at // EDGE, sources[at] // EDGE
     ends = (np.diff(at) != 1) | (np.diff(sources[at]) != 1) | (np.diff(own) != 0) | (np.diff(other) != 0)
-    parts = np.split(np.arange(len(at)), np.flatnonzero(ends) + 1) if len(at) else []
-    return [
-        Run(int(own[n[0]]), int(other[n[0]]), int(at[n[0]]) % EDGE, int(at[n[-1]]) % EDGE, int(sources[at[n[0]]] - at[n[0]]))
-        for n in parts
-    ]
+    made = []
+    for part in np.split(np.arange(len(at)), np.flatnonzero(ends) + 1) if len(at) else ():
+        first, last = at[part[0]], at[part[-1]]
+        tiles = int(own[part[0]]), int(other[part[0]])
+        made.append(Run(*tiles, int(first) % EDGE, int(last) % EDGE, int(sources[first] - first)))
+    return made
 
 
 def shifts(each: Operation, rows: TapRows, samples: int) -> "tuple[Gather, Gather] | None":

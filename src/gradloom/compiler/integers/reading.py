@@ -17,12 +17,12 @@ from gradloom.graph.dependence import dependent
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear, Parameter, Rest
 from gradloom.program.operations import needed
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, ZERO, TileCoded, coded
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, TileCoded, coded
 from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
 from ..commands.base import is_plain
-from ..commands.gathers import Gather, addresses, by_lines, runs, shifts
+from ..commands.gathers import Gather, addresses, by_lines, shifts
 from ..commands.tied import chosen_rows, repeated, repeated_rows, taken_back
 from ..weights.matrices import (
     ROWS,
@@ -41,6 +41,7 @@ from ..weights.matrices import (
 from ..weights.packed import kernel_codes
 from .between import Between
 from .held import Counts, Held
+from .kernels import SAME, came, shifted, taps_of
 from .objectives import falling
 from .summands import Summand, columns
 
@@ -115,7 +116,7 @@ class IntegerNetwork(Between):
             name = name.removesuffix(_LINES)
             rows = self._rows_of(each, name)
             assert rows.line is not None
-            return _taps_of(self._stacked(name), (rows.line.total, self._shaped(each, name).shape[-1]), rows.lines)
+            return taps_of(self._stacked(name), (rows.line.total, self._shaped(each, name).shape[-1]), rows.lines)
         value = self.values[name.removesuffix(_REST)]
         kept = self._kept.get(name)
         if kept is None or kept[0] is not value:
@@ -123,7 +124,7 @@ class IntegerNetwork(Between):
                 made = coded(value[None], WIDE)
             elif name in self.learners:
                 shape, found = self._shaped(each, name).shape, self._stacked(name)
-                made = transposed(found) if len(shape) == 2 else _taps_of(found, shape[1:], self._rows_of(each, name))
+                made = transposed(found) if len(shape) == 2 else taps_of(found, shape[1:], self._rows_of(each, name))
             else:
                 whole = matrices(each, name.removesuffix(_REST), value).swapaxes(-1, -2)
                 made = kernel_codes(each, name.removesuffix(_REST), whole)
@@ -176,7 +177,9 @@ class IntegerNetwork(Between):
     def matrix(self, name: str) -> np.ndarray:
         """A weight as the machine learns it."""
         value = self.values[name]
-        return value[None] if value.ndim == 1 else stacked(matrices(self.owner[name], name, value), self._own_rows(name))
+        return (
+            value[None] if value.ndim == 1 else stacked(matrices(self.owner[name], name, value), self._own_rows(name))
+        )
 
     # -- passes --------------------------------------------------------------------------------------------------
 
@@ -434,7 +437,7 @@ class IntegerNetwork(Between):
                 if dy.exact.shape[1] <= EDGE and taps.within(each.rank):
                     moved, tile = dy, transposed(self.weight(each, b))
                 else:
-                    moved, tile = self._through(each, dy), _SAME
+                    moved, tile = self._through(each, dy), SAME
                 if (steps := self._shifted(each, a, taps)) is not None:
                     lines.append(self._lines_back(each, a, moved, tile, x, learnt, *steps))
                 else:
@@ -444,7 +447,7 @@ class IntegerNetwork(Between):
                 pairs.append((self._through(each, dy), a))
             self._second_back(each, found, dy, learnt)
         if weight in self.learners:
-            self._taps_back(each, weight, dy, _SAME, x, learnt)
+            self._taps_back(each, weight, dy, SAME, x, learnt)
         if not wanted[0]:
             return [None]
         return [[Summand(each, more, self._addresses(each, True), pairs), *lines]]
@@ -467,22 +470,8 @@ class IntegerNetwork(Between):
         rows = self._rows_of(each, name)
         assert rows.line is not None
         line = self._came(moved, tile, rows.line, first)
-        codes, exponents, one = line.narrow.codes, line.narrow.exponents, transposed(x.narrow)
-        high, wide = one.exponents.shape[1], -(-rows.total // EDGE)
-        pairs = list[tuple[TileCoded, TileCoded]]()
-        for begin, own in zip(rows.lines.begins, second.sources):
-            found = runs(own)
-            # Of each tile the first part, then the second, and so on.
-            number = [sum(other.tile == run.tile for other in found[:n]) for n, run in enumerate(found)]
-            for count in range(max(number, default=-1) + 1):
-                kept = np.zeros((len(codes), rows.total)), np.full((high, wide), ZERO)
-                for run in (run for run, n in zip(found, number) if n == count):
-                    at = EDGE * run.tile + np.arange(run.first, run.last + 1)
-                    kept[0][at, begin : begin + rows.line.total] = codes[at + run.shift]
-                    kept[1][run.tile, begin // EDGE] = exponents[run.source, 0]
-                pairs.append((one, TileCoded(*kept)))
-        made = list[Held]()
-        for part in portions([1] * high, ROWS):
+        pairs, made = shifted(x.narrow, line.narrow, rows, second.sources), list[Held]()
+        for part in portions([1] * -(-len(x.exact) // EDGE), ROWS):
             some = [(columns(x, part), transposed(columns(transposed(w), part))) for x, w in pairs]
             made.append(self.summed(sums(*some)))
         learnt[name] = Held(self._added(made).exact.T, self.counts)
@@ -501,48 +490,12 @@ class IntegerNetwork(Between):
             came = self._came(moved, tile, rows, Gather(pixels, places))
         else:
             first, second = by_lines(pixels, places)
-            came = self._came(self._came(moved, tile, rows.line, first), _SAME, rows.lines, second)
+            came = self._came(self._came(moved, tile, rows.line, first), SAME, rows.lines, second)
         small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
         learnt[name] = self._over_rows(small, x)
         return came
 
-    def _came(self, moved: Held, tile: TileCoded, places: TapRows, gather: Gather) -> Held:
-        """What comes to rows by each tap, side by side."""
-        rows, lost = np.stack(gather.sources), 0
-        made = np.zeros((rows.shape[1], places.total))
-        for start in range(0, places.total, EDGE):
-            # Taps and features that a tile of columns has.
-            taps = [n for n, (begin, _, count) in enumerate(places) if begin < start + EDGE and start < begin + count]
-            own = [(places.begins[tap] - start, places.firsts[tap], places.counts[tap]) for tap in taps]
-            deep = -own[0][0] // EDGE if own[0][0] < 0 else 0
-            some = columns(moved.narrow, slice(deep, deep + 1))
-            kept = np.zeros((len(taps), some.codes.shape[1], min(EDGE, places.total - start)))
-            for matrix, (begin, first, count) in zip(kept, own):
-                part = tile.codes[: matrix.shape[0], first : first + min(count, EDGE)]
-                matrix[: len(part), max(begin, 0) : max(begin, 0) + part.shape[1]] = part
-            exponents = np.broadcast_to(tile.exponents, (len(taps), 1, 1))
-            found = sums((some, rows[taps], TileCoded(kept, exponents)))
-            made[:, start : start + kept.shape[2]], lost = found.values, lost + found.lost
+    def _came(self, moved: Held, tile: TileCoded, rows: TapRows, gather: Gather) -> Held:
+        values, lost = came(moved.narrow, tile, rows, np.stack(gather.sources))
         self.counts.lost += lost
-        return self.held(made)
-
-
-def _taps_of(codes: TileCoded, shape: tuple[int, ...], rows: TapRows) -> TileCoded:
-    """Matrices ``[taps, inputs, outputs]`` among codes of matrices that lie behind one another.
-
-    ``shape``: outputs and inputs.
-    """
-    outputs, inputs = shape
-    taps, wide = len(rows.counts), -(-outputs // EDGE)
-    made = np.zeros((taps, outputs, inputs))
-    exponents = np.full((taps, wide, codes.exponents.shape[1]), ZERO)
-    for tap, (begin, first, count) in enumerate(rows):
-        some = min(count, outputs - first)
-        made[tap, first : first + some] = codes.codes[begin : begin + some]
-        if count:
-            exponents[tap] = codes.exponents[begin // EDGE : begin // EDGE + wide]
-    return transposed(TileCoded(made, exponents))
-
-
-#: A tile that changes nothing.
-_SAME = coded(np.eye(EDGE), NARROW)
+        return self.held(values)

@@ -196,7 +196,7 @@ class TapRows:
     @classmethod
     def of_lines(cls, used: np.ndarray) -> "TapRows":
         """The same of ``[lines, taps, outputs]``, line by line."""
-        lines, line = len(used), cls.of(used.any(axis=0))
+        lines, line = len(used), cls.of(np.asarray(used.any(axis=0)))
         step = pitch(lines, line.total)
         begins = tuple(step * n + begin for n in range(lines) for begin in line.begins)
         return cls(begins, lines * line.firsts, lines * line.counts, lines * step, line)
@@ -240,7 +240,7 @@ def used_rows(taps: np.ndarray, kernel: Sequence[int] = (), *, tied: bool = Fals
     ``tied``: of indices, -1 where nothing learns.
     """
     whole = taps if taps.ndim > 2 else taps[None]
-    used = np.asarray((whole >= 0).any(axis=2) if tied else np.ones(whole.shape[:2], bool))
+    used = np.asarray((whole >= 0).any(axis=2)) if tied else np.ones(whole.shape[:2], bool)
     alone = TapRows.of(used)
     if len(kernel) != 2:
         return alone
