@@ -19,8 +19,10 @@ from gradloom.rtl.formats.tiles.records import TileRecord
 
 from ..weights.matrices import HALF, TapRows, blocks, matrices, rest_of, stacked, tiles_of_taps, used_rows
 
-__all__ = ["Base", "Kept", "Learner", "Moved", "Piece", "Rule", "is_plain", "kept_of", "without_gradient"]
+__all__ = ["WHOLE", "Base", "Kept", "Learner", "Moved", "Piece", "Rule", "is_plain", "kept_of", "without_gradient"]
 
+#: Behind the name of a weight that learns: matrices with all outputs of each tap.
+WHOLE = "~whole"
 #: Weights that a message names, at most.
 _NAMED = 4
 

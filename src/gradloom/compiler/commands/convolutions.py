@@ -14,7 +14,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 
 from ..weights.matrices import HALF, ROWS, TapRows, portions, rest_of, together
 from ..weights.packed import is_packed, kernel_codes, place
-from .base import Kept, Moved, Stacked
+from .base import WHOLE, Kept, Moved, Stacked
 from .gathers import Gather, addresses, by_lines, runs, shifts
 from .products import Pair, Products, Summand
 
@@ -110,7 +110,7 @@ class Convolutions(Products):
         gather = Gather(*addresses(each, self.samples, self.source(each.i[0]), back=False))
         rows: list[Pair] = []
         if each.rank:
-            a, b = (self.kept[weight.name] for weight in each.adapter)
+            a, b = (self.kept.get(f"{weight.name}{WHOLE}", self.kept[weight.name]) for weight in each.adapter)
             name = f"{each.o.name}.hidden"
             h = self.found[name] = self.tiler.value(name, self.rows(each.o), each.rank)
             self._gathered(h, [Summand(each.layer, (), gather, [(x, a)])])
@@ -141,6 +141,8 @@ class Convolutions(Products):
                     rows.append((self._taps_back(each, name, moved, taps, x), a))
             elif wanted[0]:
                 pairs.append((self.through(each, dy), a))
+            if wanted[0]:
+                self.reads(name)
             self.second_back(each, dy)
         if weight in self.learnt:
             self._taps_back(each, weight, (dy, Kept(self.same, True)), rows_of(self.kept[weight], dy.features), x)

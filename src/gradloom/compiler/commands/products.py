@@ -110,6 +110,9 @@ class Products(Elements):
 
         self.added(made, portions([1] * one.high, ROWS), some)
 
+    def reads(self, name: str) -> None:
+        """A product reads what learns otherwise than the forward pass does."""
+
     def learnt_over_rows(self, name: str, one: DraftValue, other: DraftValue) -> None:
         """Gradient of what learns, see :meth:`over_rows`."""
         self.over_rows(self.learnt[name], one, other)

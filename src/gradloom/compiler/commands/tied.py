@@ -16,11 +16,11 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, ZERO, TileCoded, code
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
 from ..weights.matrices import HALF, TapRows, matrices, portions, stacked, used_rows
-from .base import kept_of
+from .base import WHOLE, kept_of
 from .gathers import shifts
 from .products import Products, last_of
 
-__all__ = ["Tied", "chosen_rows", "fits", "repeated", "repeated_rows", "taken_back"]
+__all__ = ["Tied", "chosen_rows", "fits", "repeated", "repeated_rows", "taken_back", "whole_rows"]
 
 
 #: Tiles of the stream that a job reads at most: others are held for jobs behind.
@@ -41,10 +41,20 @@ def repeated_rows(each: Operation, name: str, tie: Tie) -> TapRows:
     return used_rows(matrices(each, name, tie.index), tie.index.shape[2:], tied=True)
 
 
-def chosen_rows(each: Operation, name: str, tie: Tie) -> list[np.ndarray]:
+def whole_rows(each: Operation, name: str, tie: Tie) -> TapRows | None:
+    """The same with rows for all outputs of a tap; None where none has fewer.
+
+    The array adds to all columns of a pass, so products of a tap that are added to others' need all outputs.
+    """
+    index = matrices(each, name, tie.index)
+    some, whole = used_rows(index, tied=True), used_rows(index)
+    return whole if some.total < whole.total else None
+
+
+def chosen_rows(each: Operation, name: str, tie: Tie, rows: TapRows) -> list[np.ndarray]:
     """For each block of columns which row of the smaller matrix is which of the larger, as ones among zeros."""
     index = matrices(each, name, tie.index)
-    large = stacked(index + 1, repeated_rows(each, name, tie)).astype(np.int64)
+    large = stacked(index + 1, rows).astype(np.int64)
     small = stacked(matrices(each, name, np.arange(1, 1 + np.prod(tie.shape)).reshape(tie.shape))).astype(np.int64)
     made = []
     for column in range(0, large.shape[1], small.shape[1]):
@@ -99,24 +109,40 @@ class Tied(Products):
         super().__init__(*given)  # type: ignore[arg-type]
         #: Codes of the matrices of each block, and where the smaller one's gradient goes.
         self._chosen: dict[str, tuple[list[Tiles], DraftValue]] = {}
+        #: Larger matrices.
+        self._made: dict[str, DraftValue] = {}
 
     def _learner(self, name: str, each: Operation) -> None:
         super()._learner(name, each)
         tie = self.network.ties.get(name)
         if tie is None:
             return
-        found = chosen_rows(each, name, tie)
-        rows, features = len(found[0]), self.learners[name].codes.features
-        self._chosen[name] = [self.codes(one, NARROW) for one in found], self.learnt[name]
-        made = self.tiler.value(f"{name}.repeated", rows, len(found) * features)
-        taps = repeated_rows(each, name, tie)
+        taps, whole = repeated_rows(each, name, tie), whole_rows(each, name, tie)
+        made, chosen = self._repeats(name, "repeated", each, tie, taps)
+        self._chosen[name] = chosen, self.learnt[name]
         sides = made.rows, made.features
         if shifts(each, taps, self.samples) is not None or _passes(*sides[::-1]) < _passes(*sides):
             self.turned.add(name)
             sides = sides[::-1]
         self.learnt[name] = self.tiler.value(f"{name}.places", *sides)
-        self.kept[name] = kept_of(self.tiler.read(made, NARROW), taps)
-        self._repeated(made, self._chosen[name][0], self.learners[name].codes)
+        self.kept[name] = kept_of(self.tiler.tiles(1, made.rows, made.features, NARROW), taps)
+        self._made[name] = made
+        if whole is None:
+            self.reads(name)
+        else:
+            made, _ = self._repeats(name, "whole", each, tie, whole)
+            self.kept[f"{name}{WHOLE}"] = kept_of(self.tiler.read(made, NARROW), whole)
+
+    def _repeats(
+        self, name: str, what: str, each: Operation, tie: Tie, rows: TapRows
+    ) -> tuple[DraftValue, list[Tiles]]:
+        """The larger matrix, and the matrices that make it."""
+        found = chosen_rows(each, name, tie, rows)
+        codes = self.learners[name].codes
+        made = self.tiler.value(f"{name}.{what}", len(found[0]), len(found) * codes.features)
+        chosen = [self.codes(one, NARROW) for one in found]
+        self._repeated(made, chosen, codes)
+        return made, chosen
 
     def _repeated(self, made: DraftValue, chosen: Sequence[Tiles], small: Tiles) -> None:
         blocks = list(_blocks(len(chosen), small.features))
@@ -134,6 +160,11 @@ class Tied(Products):
                     x = Block.of(chosen[number], [(i, k) for k in deep])
                     terms.append(Term(x, Block.of(small, [(k, tile) for k in deep]), given))
                 self.tiler.product(made, (i, j), terms, apart=True)
+
+    def reads(self, name: str) -> None:
+        """See :class:`~.products.Products`."""
+        if name in self._made:
+            self._made[name].places[NARROW] = self.kept[name].tiles
 
     def learnt_over_rows(self, name: str, one: DraftValue, other: DraftValue) -> None:
         """See :class:`~.products.Products`."""

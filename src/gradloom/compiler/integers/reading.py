@@ -17,44 +17,27 @@ from gradloom.graph.dependence import dependent
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear, Parameter, Rest
 from gradloom.program.operations import needed
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, TileCoded, coded
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, TileCoded, coded
 from gradloom.sim.reference.tiles import vector
-from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
+from gradloom.sim.reference.tiles.products import sums, transposed
 
-from ..commands.base import is_plain
+from ..commands.base import WHOLE, is_plain
 from ..commands.gathers import Gather, addresses, by_lines, shifts
-from ..commands.tied import chosen_rows, repeated, repeated_rows, taken_back
-from ..weights.matrices import (
-    ROWS,
-    TapRows,
-    among,
-    blocks,
-    matrices,
-    portions,
-    rest_of,
-    stacked,
-    tiles_of_taps,
-    together,
-    used_rows,
-    weights_of,
-)
-from ..weights.packed import kernel_codes
+from ..commands.tied import taken_back
+from ..weights.matrices import ROWS, TapRows, portions, together
 from .between import Between
 from .held import Counts, Held
-from .kernels import SAME, came, shifted, taps_of
+from .kernels import SAME, came, shifted
 from .objectives import falling
 from .summands import Summand, columns
+from .weights import LINES, REST, Weights
 
 __all__ = ["IntegerNetwork"]
-
-#: Behind the name of a weight: its second codes; matrices of its lines, not of its taps.
-_REST, _LINES = "~rest", "~lines"
-
 
 _Back = Sequence[Held | Summand | list[Summand] | None]
 
 
-class IntegerNetwork(Between):
+class IntegerNetwork(Weights, Between):
     """Forward and backward passes of samples.
 
     Parameters
@@ -75,111 +58,14 @@ class IntegerNetwork(Between):
     def __init__(self, network: Network, learners: Sequence[str] = ()) -> None:
         self.port, self.outputs = network.outputs[0], [port.tensor.name for port in network.outputs]
         self.operations = needed(network.operations, self.outputs)
+        super().__init__(network, self.operations, learners)
         self.inputs = {port.tensor.name: port.tensor for port in network.inputs}
-        self.values = {name: np.asarray(value, np.float64) for name, value in network.values.items()}
-        self.learners = tuple(learners)
-        self.values |= {name: network.learnt(name) for name in self.learners}
-        self.ties = {name: tie for name, tie in network.ties.items() if name in self.learners}
-        self.owner = {weight.name: each for each in self.operations for weight in each.weights}
         self.moving = dependent(self.operations, self.learners)
-        self.counts, self.samples = Counts(), 0
+        self.samples = 0
         self.risen: dict[str, Tensor] = {}
         self.tables = {each.o.name for each in self.operations if isinstance(each, Parameter)}
-        self._chosen = {name: chosen_rows(self.owner[name], name, tie) for name, tie in self.ties.items()}
-        self._kept: dict[str, tuple[np.ndarray, TileCoded]] = {}
-        self._whole: dict[str, tuple[np.ndarray, TileCoded]] = {}
         self._norms: dict[str, vector.TileNorm] = {}
         self._rows: dict[tuple[str, bool, int], np.ndarray] = {}
-
-    # -- codes ---------------------------------------------------------------------------------------------------
-
-    def take_counts(self) -> Counts:
-        """Counts since the last call."""
-        taken, self.counts = self.counts, Counts()
-        return taken
-
-    def held(self, exact: np.ndarray, *, positive: bool = False) -> Held:
-        """A tensor that the machine makes."""
-        return Held(np.maximum(exact, 0) if positive else exact, self.counts)
-
-    def summed(self, found: TileSums) -> Held:
-        """The same of a product."""
-        self.counts.lost += found.lost
-        return self.held(found.values)
-
-    def weight(self, each: Operation, name: str) -> TileCoded:
-        """Codes of matrices ``[taps, inputs, outputs]``, or of a bias ``[1, outputs]``.
-
-        With :data:`_REST` behind its name second codes.
-        """
-        if name.endswith(_LINES):
-            name = name.removesuffix(_LINES)
-            rows = self._rows_of(each, name)
-            assert rows.line is not None
-            return taps_of(self._stacked(name), (rows.line.total, self._shaped(each, name).shape[-1]), rows.lines)
-        value = self.values[name.removesuffix(_REST)]
-        kept = self._kept.get(name)
-        if kept is None or kept[0] is not value:
-            if value.ndim == 1:
-                made = coded(value[None], WIDE)
-            elif name in self.learners:
-                shape, found = self._shaped(each, name).shape, self._stacked(name)
-                made = transposed(found) if len(shape) == 2 else taps_of(found, shape[1:], self._rows_of(each, name))
-            else:
-                whole = matrices(each, name.removesuffix(_REST), value).swapaxes(-1, -2)
-                made = kernel_codes(each, name.removesuffix(_REST), whole)
-                if name.endswith(_REST):
-                    made = kernel_codes(each, name.removesuffix(_REST), rest_of(whole, made))
-            kept = self._kept[name] = value, made
-        return kept[1]
-
-    def _stacked(self, name: str) -> TileCoded:
-        """Codes of what learns, as products read it."""
-        value = self.values[name]
-        kept = self._whole.get(name)
-        if kept is None or kept[0] is not value:
-            made = coded(self.matrix(name), NARROW)
-            if name in self.ties:
-                made = self.summed(repeated(self._chosen[name], made)).narrow
-            kept = self._whole[name] = value, made
-        return kept[1]
-
-    def _shaped(self, each: Operation, name: str) -> np.ndarray:
-        """Matrices of what learns; of what repeats a smaller one, indices."""
-        return matrices(each, name, self.ties[name].index if name in self.ties else self.values[name])
-
-    def _rows_of(self, each: Operation, name: str) -> TapRows:
-        """Rows of taps of what learns, as products read it."""
-        return repeated_rows(each, name, self.ties[name]) if name in self.ties else self._own_rows(name)
-
-    def _own_rows(self, name: str) -> TapRows:
-        """Rows of taps of a weight as the machine learns it."""
-        value = self.values[name]
-        return used_rows(matrices(self.owner[name], name, value), () if name in self.ties else value.shape[2:])
-
-    def _counts(self, each: Operation, name: str, back: bool, deep: range | None) -> list[int]:
-        """Tiles of each tap of a kernel that a tile of the result takes at most."""
-        weight = self.weight(each, name)
-        taps, *sides = weight.exponents.shape if weight.exponents.ndim > 2 else (1, *weight.exponents.shape)
-        own = among(sides[int(back)], deep)
-        if name.removesuffix(_LINES) in self.learners:
-            return [len(own)] * taps
-        return tiles_of_taps(blocks(weight.codes.reshape(taps, *weight.codes.shape[-2:])), back, own)
-
-    def renewed(self, name: str, matrix: np.ndarray) -> None:
-        """A weight after an update, as a matrix; the machine stores its codes."""
-        each, shape = self.owner[name], self.values[name].shape
-        self.counts.coded(matrix, WIDE if len(shape) == 1 else NARROW)
-        if len(shape) > 2:
-            matrix = self._own_rows(name).taken(matrix, matrices(each, name, self.values[name]).shape[-2])
-        self.values[name] = weights_of(each, name, matrix, shape)
-
-    def matrix(self, name: str) -> np.ndarray:
-        """A weight as the machine learns it."""
-        value = self.values[name]
-        return (
-            value[None] if value.ndim == 1 else stacked(matrices(self.owner[name], name, value), self._own_rows(name))
-        )
 
     # -- passes --------------------------------------------------------------------------------------------------
 
@@ -294,8 +180,8 @@ class IntegerNetwork(Between):
         x, *rest = (found[t.name] for t in each.i)
         weight = f"{each.layer}.weight"
         made = [(second, weight) for second in (x, *rest)]
-        if each.codes > 1 and weight not in self.learners and self.weight(each, f"{weight}{_REST}").codes.any():
-            made.append((x, f"{weight}{_REST}"))
+        if each.codes > 1 and weight not in self.learners and self.weight(each, f"{weight}{REST}").codes.any():
+            made.append((x, f"{weight}{REST}"))
         return made
 
     def _rest(self, each: Rest, found: dict[str, Held]) -> None:
@@ -368,6 +254,7 @@ class IntegerNetwork(Between):
         more: list[tuple[TileCoded, TileCoded]] = []
         if each.rank:
             a, b = (weight.name for weight in each.adapter)
+            a = f"{a}{WHOLE}" if f"{a}{WHOLE}" in self._chosen else a
             h = found[f"{each.o.name}.hidden"] = self._gathered([Summand(each, (), rows, [(x, a)])])
             more = [(h.narrow, self.weight(each, b))]
         own = Summand(each, more, rows, self._pairs(each, found))
@@ -442,7 +329,7 @@ class IntegerNetwork(Between):
                     lines.append(self._lines_back(each, a, moved, tile, x, learnt, *steps))
                 else:
                     came = self._taps_back(each, a, moved, tile, x, learnt)
-                    more.append((came.narrow, self._stacked(a)))
+                    more += [(came.narrow, self._stacked(a))] if wanted[0] else ()
             elif wanted[0]:
                 pairs.append((self._through(each, dy), a))
             self._second_back(each, found, dy, learnt)
@@ -475,7 +362,7 @@ class IntegerNetwork(Between):
             some = [(columns(x, part), transposed(columns(transposed(w), part))) for x, w in pairs]
             made.append(self.summed(sums(*some)))
         learnt[name] = Held(self._added(made).exact.T, self.counts)
-        return Summand(each, (), np.stack(second.sources), [(line, f"{name}{_LINES}")])
+        return Summand(each, (), np.stack(second.sources), [(line, f"{name}{LINES}")])
 
     def _taps_back(
         self, each: Convolution, name: str, moved: Held, tile: TileCoded, x: Held, learnt: dict[str, Held]
