@@ -27,8 +27,6 @@ def _ended(terms: list[Term], columns: int, has_bias: bool, blank: Callable[[], 
     if not part:
         return terms
     whole = [each for each in terms if "columns" not in each.operands]
-    if any(each.operands["o_column"] % HALF or _ends(each) % HALF not in (0, columns % HALF) for each in part):
-        return _among(part, whole, has_bias, blank)
     both = {each.operands["o_column"] for each in part}
     if not whole and len(both) == 1:
         # Nothing else comes to the other half.
@@ -62,15 +60,6 @@ def _of_zeros(term: Term, operands: dict[str, int], blank: Block) -> Term:
 def _ends(term: Term) -> int:
     """The column behind a part."""
     return term.operands["o_column"] + term.operands["columns"] + 1
-
-
-def _among(part: Sequence[Term], whole: Sequence[Term], has_bias: bool, blank: Callable[[], Block]) -> list[Term]:
-    """Terms of any columns among those of all, of which the first begins and the last ends all sums."""
-    given = {name: value for name, value in part[0].operands.items() if name not in ("columns", "o_column")}
-    more = max(2 - has_bias - len(whole), 0)
-    *begin, last = [*whole, *(_of_zeros(part[0], given, blank()) for _ in range(more))]
-    found = [replace(each, ends=(n == 0 and not has_bias, False)) for n, each in enumerate([*begin, *part])]
-    return [*found, replace(last, ends=(False, True))]
 
 
 def _halves(term: Term, columns: int) -> list[Term]:
