@@ -66,7 +66,7 @@ def by_lines(pixels: Pixels, places: Sequence[tuple[int, int]]) -> "tuple[Gather
 
 
 @dataclass(frozen=True)
-class Run:
+class ShiftedRows:
     """Rows ``first`` to ``last`` of tile ``tile`` that read neighbours of tile ``source``, ``shift`` rows on."""
 
     tile: int
@@ -76,7 +76,7 @@ class Run:
     shift: int
 
 
-def runs(sources: np.ndarray) -> list[Run]:
+def runs(sources: np.ndarray) -> list[ShiftedRows]:
     """Rows that read neighbouring ones, of places ``[rows]``."""
     at = np.flatnonzero(sources >= 0)
     own, other = at // EDGE, sources[at] // EDGE
@@ -85,7 +85,7 @@ def runs(sources: np.ndarray) -> list[Run]:
     for part in np.split(np.arange(len(at)), np.flatnonzero(ends) + 1) if len(at) else ():
         first, last = at[part[0]], at[part[-1]]
         tiles = int(own[part[0]]), int(other[part[0]])
-        made.append(Run(*tiles, int(first) % EDGE, int(last) % EDGE, int(sources[first] - first)))
+        made.append(ShiftedRows(*tiles, int(first) % EDGE, int(last) % EDGE, int(sources[first] - first)))
     return made
 
 

@@ -30,14 +30,14 @@ from .held import Counts, Held
 from .kernels import SAME, came, shifted
 from .objectives import falling
 from .summands import Summand, columns
-from .weights import LINES, REST, Weights
+from .weights import LINES, REST, CodedWeights
 
 __all__ = ["IntegerNetwork"]
 
 _Back = Sequence[Held | Summand | list[Summand] | None]
 
 
-class IntegerNetwork(Weights, Between):
+class IntegerNetwork(CodedWeights, Between):
     """Forward and backward passes of samples.
 
     Parameters

@@ -16,7 +16,7 @@ from ..weights.packed import kernel_codes
 from .held import Counts, Held
 from .kernels import taps_of
 
-__all__ = ["LINES", "REST", "Weights"]
+__all__ = ["LINES", "REST", "CodedWeights"]
 
 #: Behind the name of a weight: its second codes; matrices of its lines, not of its taps.
 REST, LINES = "~rest", "~lines"
@@ -27,7 +27,7 @@ def _plain(name: str) -> str:
     return name.removesuffix(REST).removesuffix(LINES).removesuffix(WHOLE)
 
 
-class Weights:
+class CodedWeights:
     """Weights by name in ``values``, of which ``learners`` change; codes that are stored are counted in ``counts``."""
 
     def __init__(self, network: Network, operations: Sequence[Operation], learners: Sequence[str]) -> None:
