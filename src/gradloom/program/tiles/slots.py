@@ -11,6 +11,8 @@ __all__ = ["Full", "Slots"]
 
 #: Slots that so many of an engine's last jobs have read are taken last: LOAD would wait for these jobs.
 _RECENT = 2
+#: Beats that a beat to such a slot counts as, besides itself.
+_LATE = 2
 
 Records = tuple[int, ...]
 
@@ -37,10 +39,11 @@ class _Slot:
 class _Room:
     """Slots for a block: of those that get another record ``soonest`` is the next reader, and ``newest`` the last one.
 
-    ``cost``: beats that LOAD must bring for it, now and later.
+    ``late``: beats that LOAD brings to slots that jobs have just read; ``cost``: all that it must bring, now and later.
     """
 
     first: int
+    late: int
     cost: int
     soonest: float
     newest: float
@@ -94,7 +97,7 @@ class Slots:
                 f"{self.name}: a product needs {len(block)} tiles at once, there are {self.count} slots; take more"
             )
         found = [
-            (each.newest < now - _RECENT, -each.cost, each.soonest, -each.newest, -each.first)
+            (each.newest < now - _RECENT, -each.cost - _LATE * each.late, each.soonest, -each.newest, -each.first)
             for each in self._rooms(block, pinned, now)
         ]
         if not found:
@@ -142,12 +145,13 @@ class Slots:
         """Rooms for a block; slots ``pinned`` get no other record."""
         soon = [self._next(number, now) for number in range(self.count)]
         for first in range(self.count - len(block) + 1):
-            cost, soonest, newest = 0, math.inf, -math.inf
+            late, cost, soonest, newest = 0, 0, math.inf, -math.inf
             for number, record in enumerate(block, first):
                 slot = self.slots[number]
                 if slot.record == record and slot.is_there:
                     continue
                 cost, newest = cost + self.beats[record], max(newest, slot.last)
+                late += self.beats[record] * (slot.last >= now - _RECENT)
                 if slot.record == record:
                     continue
                 if number in pinned:
@@ -156,7 +160,7 @@ class Slots:
                 if soon[number] < math.inf and slot.record is not None and slot.is_there:
                     cost += self.beats[slot.record]
             else:
-                yield _Room(first, cost, soonest, newest)
+                yield _Room(first, late, cost, soonest, newest)
 
     def _next(self, number: int, now: int) -> float:
         """The next job that reads what is in a slot."""
