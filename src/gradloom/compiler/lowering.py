@@ -1,6 +1,6 @@
 """Writes the program of a network: a forward pass, or a whole step of training."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from gradloom.program.operations import needed
 from gradloom.program.placed import PlacedProgram, Written
 from gradloom.program.tiles.drafts import DraftValue
 from gradloom.program.tiles.layout import Tiles
+from gradloom.program.tiles.pieces import Pieces, Survey
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
@@ -37,7 +38,7 @@ from .commands.updates import Updates, descent
 from .integers.objectives import LOSSES, TARGET, WEIGHT
 from .sets import Sets
 
-__all__ = ["TileStep", "lower"]
+__all__ = ["TileStep", "lower", "pieced"]
 
 #: Operations that read codes of 8 bits alone.
 _PRODUCTS = (Attention, Convolution, Linear)
@@ -146,6 +147,26 @@ def lower(
     return _Writer(Tiler(config, first), network, samples, rules or {}).write(loss, whole, reader, wanted)
 
 
+def pieced(
+    config: Any,
+    network: Network,
+    *,
+    samples: int,
+    loss: str | None,
+    rules: Mapping[str, Rule],
+    take: Callable[[PlacedProgram], None],
+) -> Pieces:
+    """The program of a step as pieces that run one after another: see :mod:`gradloom.program.tiles.pieces`.
+
+    Parameters are those of :func:`lower`; ``take`` gets the programs.
+    """
+    survey = Survey(config)
+    _Writer(survey, network, samples, rules).write(loss, False, None, ())
+    made = Pieces(survey, take)
+    _Writer(made, network, samples, rules).write(loss, False, None, ())
+    return made
+
+
 class _Writer(Convolutions, Rows, Tied, Updates):
     """The forward pass, then the backward pass, then the update."""
 
@@ -201,6 +222,8 @@ class _Writer(Convolutions, Rows, Tied, Updates):
             self.tiler.show(tiles)
         for tiles in [tiles for value in self.tiler.values for tiles in value.places.values() if whole]:
             self.tiler.show(tiles)
+        for tiles in [tiles for name in given for tiles in self.found[name].places.values()]:
+            self.tiler.show(tiles)
         jobs = self.tiler.write()
         updates = [
             number
@@ -249,6 +272,8 @@ class _Writer(Convolutions, Rows, Tied, Updates):
             raise ValueError("; ".join(faults[:_NAMED]) + more)
 
     def _call(self, each: Operation, back: str, *more: Any) -> Any:
+        if self.tiler.ends():
+            self.curves.clear()
         rule = getattr(self, f"_{type(each).__name__.lower()}{back}", None)
         if rule is None:
             kind = "gradient of it" if back else "command"

@@ -105,18 +105,28 @@ class Tiler:
 
         self.add(engine, stored, len(at))
 
+    def ends(self) -> bool:
+        """An operation ends; whether its jobs and those before are a program by themselves."""
+        return False
+
     def write(self) -> list[TileJob]:
         """The program of all jobs, which are returned in its order."""
-        # Results that nobody reads, which no STORE would take out of their slots, are not made.
-        sketches = [each for each in map(Sketch.of, self.drafts) if each.job.stores or not each.draft.results]
+        return self.written(self.sketches(), self.program)
+
+    def sketches(self) -> list[Sketch]:
+        """All jobs. Results that nobody reads, which no STORE would take out of their slots, are not made."""
+        return [each for each in map(Sketch.of, self.drafts) if each.job.stores or not each.draft.results]
+
+    def written(self, sketches: Sequence[Sketch], program: PlacedProgram) -> list[TileJob]:
+        """Jobs in their order, as a program."""
         # Not all slots: blocks that are held do not fit without gaps.
         room: dict[str, dict[str, int]] = {"update": {}}
         for engine, ports in self.ports.items():
             room[engine] = {port: count * 3 // 4 for port, count in ports.items()}
         order = ordered([each.task() for each in sketches], RESULTS, room)
         jobs = Placement(self.config, self.ports, [sketches[number] for number in order]).jobs(self.shown)
-        write(self.program, jobs)
-        self.program.end()
+        write(program, jobs)
+        program.end()
         return jobs
 
     # -- engine product ------------------------------------------------------------------------------------------
