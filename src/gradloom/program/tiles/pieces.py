@@ -9,10 +9,11 @@ So pieces of like layers have the same commands but for their offsets, and take 
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
+from gradloom.program.assembler import Instruction
 from gradloom.program.memory import PAGE, AreaKind, MemoryMap, rounded
 from gradloom.program.placed import PlacedProgram
 
@@ -21,15 +22,17 @@ from .jobs import LoadJob, StoreJob, TileJob
 from .layout import Tiles
 from .tiling import Tiler
 
-__all__ = ["Pieces", "Survey"]
+__all__ = ["Piece", "Pieces", "Survey"]
 
 #: Jobs of a piece, at least.
 _LEAST = 4_000
+#: The host, as if it were a piece.
+_HOST = -1
 
 
 @dataclass
 class _Noted:
-    """A tensor: widths in which it is read, by their sizes, and pieces that make, read or show it."""
+    """A tensor: bytes by width in which it is read, and pieces that make or read it, the host among them."""
 
     sizes: dict[int, int] = field(default_factory=dict)
     pieces: set[int] = field(default_factory=set)
@@ -43,10 +46,6 @@ class _Counted(Tiler):
         self.program = PlacedProgram(config, memory=MemoryMap(align=PAGE))
         #: Number of the piece, and its jobs so far.
         self.piece = self.pending = 0
-
-    def put(self, content: bytes) -> int:
-        """Room for bytes that are there before; they are not kept."""
-        return self.room(len(content), AreaKind.FROZEN)
 
     def add(self, engine: str, build: Build, results: int = 1) -> None:
         """See :class:`Tiler`."""
@@ -74,6 +73,10 @@ class Survey(_Counted):
         self._by_value: dict[int, _Noted] = {}
         self._by_tiles: dict[int, _Noted] = {}
 
+    def put(self, content: bytes) -> int:
+        """Room for bytes that are there before, which a survey does not keep."""
+        return self.room(len(content), AreaKind.FROZEN)
+
     def value(self, name: str, rows: int, features: int, count: int = 1) -> DraftValue:
         """See :class:`Tiler`."""
         made = super().value(name, rows, features, count)
@@ -87,13 +90,16 @@ class Survey(_Counted):
         if id(tiles) not in self._by_tiles and id(value) in self._by_value:
             self._by_tiles[id(tiles)] = self._by_value[id(value)]
             self._by_value[id(value)].sizes[bits] = tiles.size
-        self.show(tiles)
+        self._used_by(tiles, self.piece)
         return tiles
 
     def show(self, tiles: Tiles) -> None:
         """See :class:`Tiler`."""
+        self._used_by(tiles, _HOST)
+
+    def _used_by(self, tiles: Tiles, piece: int) -> None:
         if id(tiles) in self._by_tiles:
-            self._by_tiles[id(tiles)].pieces.add(self.piece)
+            self._by_tiles[id(tiles)].pieces.add(piece)
 
     def _job(self, engine: str, build: Build, value: DraftValue, at: Sequence[tuple[int, ...]]) -> None:
         if id(value) in self._by_value:
@@ -106,28 +112,50 @@ class Survey(_Counted):
         sizes = [0] * (self.piece + 1)
         for each in self.noted:
             if len(each.pieces) == 1:
-                sizes[min(each.pieces)] += sum(rounded(size, PAGE) for size in each.sizes.values())
+                sizes[next(iter(each.pieces))] += sum(rounded(size, PAGE) for size in each.sizes.values())
         return max(sizes)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A piece: the program of the first like it, and what lies elsewhere.
+
+    ``offsets``: of records, in the order in which jobs name them; ``first``: those of the program.
+    """
+
+    program: PlacedProgram
+    first: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        """Its commands."""
+        moved = dict(zip(self.first, self.offsets))
+
+        def own(each: Instruction) -> Instruction:
+            # A STORE to a slot alone has no place.
+            if "offset" not in each.operands or each.operands.get("only"):
+                return each
+            return replace(each, operands=each.operands | {"offset": moved[each.operands["offset"]]})
+
+        return [own(each) for each in self.program.instructions]
+
+
 class Pieces(_Counted):
-    """Writes the pieces of a step, each unlike those before it.
+    """Writes the pieces of a step; those that are alike share a program.
 
     Parameters
     ----------
     survey : Survey
         Of the same step.
-    take : callable
-        Gets the program of a piece that is unlike all before it.
-
-    ``numbers`` has of each piece the number of its program.
+    tell : callable
+        Gets each piece.
     """
 
-    def __init__(self, survey: Survey, take: Callable[[PlacedProgram], None]) -> None:
+    def __init__(self, survey: Survey, tell: Callable[[Piece], None]) -> None:
         super().__init__(survey.config)
-        self.take, self._noted = take, iter(survey.noted)
-        self.numbers: list[int] = []
-        self._seen: dict[bytes, int] = {}
+        self.tell, self._noted = tell, iter(survey.noted)
+        self._first: dict[bytes, Piece] = {}
         self._alone = False
         self._shared = self._used = self.room(survey.shared)
 
@@ -155,22 +183,21 @@ class Pieces(_Counted):
 
     def write(self) -> list[TileJob]:
         """The piece ends."""
-        sketches, end = self.sketches(), self._used
-        self.shown = {
-            store.offset for each in sketches for store in each.job.stores if not self._shared <= store.offset < end
-        }
-        number = self._seen.setdefault(_alike(sketches, self.shown), len(self._seen))
-        if number not in self.numbers:
-            program = PlacedProgram(self.config, memory=self.program.memory)
-            self.written(sketches, program)
-            self.take(program)
-        self.numbers.append(number)
+        if sketches := self.sketches():
+            alone = range(self._shared, self._used)
+            self.shown = {store.offset for each in sketches for store in each.job.stores if store.offset not in alone}
+            kind, offsets = _named(sketches, self.shown)
+            if kind not in self._first:
+                program = PlacedProgram(self.config, memory=self.program.memory)
+                self.written(sketches, program)
+                self._first[kind] = Piece(program, offsets, offsets)
+            self.tell(replace(self._first[kind], offsets=offsets))
         self.drafts, self._used = [], self._shared
         return super().write()
 
 
-def _alike(sketches: Sequence[Sketch], shown: Collection[int]) -> bytes:
-    """The same for pieces whose programs are the same but for their offsets."""
+def _named(sketches: Sequence[Sketch], shown: Collection[int]) -> tuple[bytes, tuple[int, ...]]:
+    """What is the same for pieces whose programs are the same but for offsets, and these."""
     names: dict[int, int] = {}
 
     def at(offset: int) -> tuple[int, int]:
@@ -187,8 +214,8 @@ def _alike(sketches: Sequence[Sketch], shown: Collection[int]) -> bytes:
     for each in sketches:
         job = each.job
         blocks = [
-            (port, [*map(at, block.offsets)], [record.size for record in block.records]) for port, block in each.blocks
+            (port, [*map(at, block.offsets)], [each.size for each in block.records]) for port, block in each.blocks
         ]
         kinds = job.engine, each.draft.results, job.streams, job.waits, job.chained, tuple(job.tables), job.table
         made.update(repr((kinds, job.commands, [*map(store, job.stores)], [*map(load, job.loads)], blocks)).encode())
-    return made.digest()
+    return made.digest(), tuple(names)
