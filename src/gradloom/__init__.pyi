@@ -190,6 +190,7 @@ def plan(
     texts: int | None = None,
     steps: int | None = None,
     only: str | None = None,
+    forecast: bool | None = None,
     array: str | None = None,
     batch: int | None = None,
     known_prompt: bool | None = None,

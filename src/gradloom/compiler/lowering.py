@@ -17,7 +17,7 @@ from gradloom.program.operations import needed
 from gradloom.program.placed import PlacedProgram, Written
 from gradloom.program.tiles.drafts import DraftValue
 from gradloom.program.tiles.layout import Tiles
-from gradloom.program.tiles.pieces import Piece, Pieces, Survey
+from gradloom.program.tiles.pieces import Pieces, StepPiece, Survey
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
@@ -154,16 +154,17 @@ def pieced(
     samples: int,
     loss: str | None,
     rules: Mapping[str, Rule],
-    tell: Callable[[Piece], None],
+    tell: Callable[[StepPiece, int], None],
+    wanted: Collection[str] = (),
 ) -> TileStep:
     """A step as pieces that run one after another: see :mod:`gradloom.program.tiles.pieces`.
 
-    Parameters are those of :func:`lower`; ``tell`` gets the pieces. The program of the result has no commands, but all
-    that is in memory before.
+    Parameters are those of :func:`lower`; ``tell`` gets each piece, and how many there are. The program of the result
+    has no commands, but all that is in memory before.
     """
     survey = Survey(config)
-    _Writer(survey, network, samples, rules).write(loss, False, None, ())
-    return _Writer(Pieces(survey, tell), network, samples, rules).write(loss, False, None, ())
+    _Writer(survey, network, samples, rules).write(loss, False, None, wanted)
+    return _Writer(Pieces(survey, tell), network, samples, rules).write(loss, False, None, wanted)
 
 
 class _Writer(Convolutions, Rows, Tied, Updates):

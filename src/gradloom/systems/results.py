@@ -195,9 +195,11 @@ class PlannedWork(TypedDict, total=False):
 
 
 class PlannedCycles(TypedDict, total=False):
-    """Forecast of a program."""
+    """Forecast of a program, or of ``pieces`` that run one after another and have so many unlike ``programs``."""
 
     cycles: int
+    pieces: int
+    programs: int
     phases: dict[str, int]
     clock_mhz: float
     milliseconds: float

@@ -66,7 +66,14 @@ def cut(net, exact, least, monkeypatch):
     """A step in pieces of ``least`` jobs."""
     monkeypatch.setattr(pieces, "_LEAST", least)
     found = []
-    step = pieced(CONFIG, net, samples=SAMPLES, loss="values", rules=rules_of(exact), tell=found.append)
+    step = pieced(
+        CONFIG,
+        net,
+        samples=SAMPLES,
+        loss="values",
+        rules=rules_of(exact),
+        tell=lambda piece, count: found.append(piece),
+    )
     return step, found
 
 
@@ -115,7 +122,14 @@ def test_a_piece_elsewhere_keeps_stores_that_memory_does_not_take(made, monkeypa
     config = replace(CONFIG, forwards=1)
     monkeypatch.setattr(pieces, "_LEAST", 40)
     found = []
-    pieced(config, net, samples=SAMPLES, loss="values", rules=rules_of(exact), tell=found.append)
+    pieced(
+        config,
+        net,
+        samples=SAMPLES,
+        loss="values",
+        rules=rules_of(exact),
+        tell=lambda piece, count: found.append(piece),
+    )
     kept = [
         (one, other)
         for each in found

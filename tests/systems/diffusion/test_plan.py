@@ -9,9 +9,10 @@ from gradloom.models.files.unet import SD_V1_5, find_unet, is_unet
 from gradloom.preset import PRESETS
 from gradloom.program import progress
 from gradloom.program.progress import check_progress
+from gradloom.program.tiles import pieces
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.diffusion.plan import planned
-from gradloom.systems.diffusion.program.part import part_step
+from gradloom.systems.diffusion.program.pieces import step_pieces
 from gradloom.systems.diffusion.unet import RESULT, operations, part_named
 
 SMALL = {
@@ -101,10 +102,12 @@ def test_a_part_has_the_forecast_of_its_program(run, tmp_path, name):
     found = json.loads(out)
     assert {each["layer"].startswith(name) for each in found["products"]} == {True}
     config, listed = PRESETS["cdm-qta-kv260"].config, operations(find_unet(path), text=5, rank=8)
-    step = part_step(config, listed, name, 1, 1e-3)
-    check_progress(step.program.instructions, config.machine.engines, depth=config.queue_depth)
-    made = forecast(step.program)
-    assert (found["forecast"]["cycles"], found["forecast"]["commands"]) == (made.total, len(step.program.instructions))
+    some, made = part_named(listed, name), []
+    step = step_pieces(config, listed, some, batch=1, lr=1e-3, tell=lambda piece, count: made.append(piece))
+    (piece,) = made
+    check_progress(piece.instructions, config.machine.engines, depth=config.queue_depth)
+    made = forecast(piece.program)
+    assert (found["forecast"]["cycles"], found["forecast"]["commands"]) == (made.total, len(piece.instructions))
     # The gradients of what it reads go to memory, but of what nothing in front of has learnt.
     inputs = {each.removesuffix(".gradient") for each in step.shown if each.endswith(".gradient")}
     reads = {t.name for each in part_named(listed, name) for t in each.i} - {
@@ -114,12 +117,30 @@ def test_a_part_has_the_forecast_of_its_program(run, tmp_path, name):
     assert made.total > found["cycles"] > 0
 
 
+def test_the_forecast_of_a_step_is_that_of_its_pieces(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "_LEAST", 60)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL))
+    code, out, err = run("plan", str(path), "--forecast", "--seq", "5", "--json")
+    assert code == 0, err
+    found, cycles = json.loads(out)["forecast"], []
+    config, listed = PRESETS["cdm-qta-kv260"].config, operations(find_unet(path), text=5, rank=8)
+
+    def take(piece, count):
+        cycles.append(forecast(piece.instructions, config=config, program_offset=piece.program.offset))
+
+    step_pieces(config, listed, listed, batch=1, lr=1e-3, tell=take)
+    assert found["pieces"] == len(cycles) >= found["programs"] > 5
+    assert found["cycles"] == sum(each.total for each in cycles)
+    assert found["phases"] == {name: sum(each.phases[name] for each in cycles) for name in found["phases"]}
+
+
 def test_a_part_that_would_not_end_is_refused(run, tmp_path, monkeypatch):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(SMALL))
     monkeypatch.setattr(progress, "MOST", 0)
     code, out, err = run("plan", str(path), "--only", "mid_block.resnets.0.norm1")
-    assert code == 2 and out == "" and "only=mid_block.resnets.0.norm1: its program would not end: token" in err
+    assert code == 2 and out == "" and "mid_block.resnets.0.norm1: a program of its step would not end: token" in err
 
 
 def test_a_part_without_products_says_its_forecast(run, tmp_path):
@@ -145,7 +166,8 @@ USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
         (("sd-v1.5", "--only", "convolutions"), "only=convolutions: must be all, cross-attention, or how names"),
         (("sd-v1.5", "--only", "mid_block", "--array", "64x64"), "array=64x64: must be left out with only=mid_block"),
         (("sd-v1.5", "--only", "mid_block", "--known-prompt"), "known_prompt=True: must be left out"),
-        (("sd-v1.5", "--only", "up_blocks.3.attentions.0"), "attn1.mixed has 32,768 tiles of scores of 4,096 rows"),
+        (("sd-v1.5", "--forecast", "--only", "cross-attention"), "only=cross-attention: has no program"),
+        (("sd-v1.5", "--forecast", "--known-prompt"), "known_prompt=True: must be left out with forecast=True"),
         (("sd-v1.5", "--bits", "3"), "bits=3"),
         (("sd-v1.5", "--batch", "0"), "batch=0"),
         (("smollm2-135m", "--batch", "1"), "batch=1"),

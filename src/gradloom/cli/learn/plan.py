@@ -158,7 +158,7 @@ def _say_unet(result: dict[str, Any]) -> None:
     )
     say("- cycles are of the products, by shape, loads under compute: no other engine and no memory port is counted")
     step = result["step"]
-    what = "whole step" if result.get("forecast") is None else "part"
+    what = "whole step" if result["only"] in ("all", "cross-attention") else "part"
     say(
         f"- the {what}, every record through memory: bound {step['cycles'] / 1e6:,.2f} M cycles, if operations "
         f"follow one another; alone, array {step['array'] / 1e6:,.2f} M, elements {step['element'] / 1e6:,.2f} M, "
@@ -168,7 +168,8 @@ def _say_unet(result: dict[str, Any]) -> None:
         say(
             f"- the program of {result['only']}, what it reads and makes in memory: [bold]{found['cycles']:,} "
             f"cycles[/bold], {found['milliseconds']:.2f} ms at {found['clock_mhz']} MHz; {found['commands']:,} "
-            f"commands, a window of {found['window_bytes']:,} bytes"
+            f"commands in {some(found['pieces'], 'piece')}, {found['programs']} of them unlike, a window of "
+            f"{found['window_bytes']:,} bytes"
         )
 
 

@@ -22,7 +22,7 @@ from .jobs import LoadJob, StoreJob, TileJob
 from .layout import Tiles
 from .tiling import Tiler
 
-__all__ = ["Piece", "Pieces", "Survey"]
+__all__ = ["StepPiece", "Pieces", "Survey"]
 
 #: Jobs of a piece, at least.
 _LEAST = 4_000
@@ -117,7 +117,7 @@ class Survey(_Counted):
 
 
 @dataclass(frozen=True)
-class Piece:
+class StepPiece:
     """A piece: the program of the first like it, and what lies elsewhere.
 
     ``offsets``: of records, in the order in which jobs name them; ``first``: those of the program.
@@ -149,13 +149,13 @@ class Pieces(_Counted):
     survey : Survey
         Of the same step.
     tell : callable
-        Gets each piece.
+        Gets each piece, and how many there are.
     """
 
-    def __init__(self, survey: Survey, tell: Callable[[Piece], None]) -> None:
+    def __init__(self, survey: Survey, tell: Callable[[StepPiece, int], None]) -> None:
         super().__init__(survey.config)
-        self.tell, self._noted = tell, iter(survey.noted)
-        self._first: dict[bytes, Piece] = {}
+        self.tell, self._noted, self.count = tell, iter(survey.noted), survey.piece
+        self._first: dict[bytes, StepPiece] = {}
         self._alone = False
         self._shared = self._used = self.room(survey.shared)
 
@@ -187,11 +187,13 @@ class Pieces(_Counted):
             alone = range(self._shared, self._used)
             self.shown = {store.offset for each in sketches for store in each.job.stores if store.offset not in alone}
             kind, offsets = _named(sketches, self.shown)
-            if kind not in self._first:
+            if (piece := self._first.get(kind)) is None:
                 program = PlacedProgram(self.config, memory=self.program.memory)
                 self.written(sketches, program)
-                self._first[kind] = Piece(program, offsets, offsets)
-            self.tell(replace(self._first[kind], offsets=offsets))
+                piece = self._first[kind] = StepPiece(program, offsets, offsets)
+            else:
+                piece = replace(piece, offsets=offsets)
+            self.tell(piece, self.count)
         self.drafts, self._used = [], self._shared
         return super().write()
 

@@ -1,9 +1,10 @@
 """Memory, traffic and products of fine-tuning a UNet."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradloom.compiler.estimate.products import ShapedProduct, backward, forward, is_known, narrow_tensors, parameters
 from gradloom.graph.base import Operation
@@ -18,7 +19,7 @@ from .unet import PROMPT, TARGETS, adapted, learners_of, operations, part_named
 from .workload import DiffusionWorkload
 
 if TYPE_CHECKING:
-    from gradloom.compiler.lowering import TileStep
+    from gradloom.program.tiles.pieces import StepPiece
 
 __all__ = ["ARRAY", "memory", "plan", "planned"]
 
@@ -51,34 +52,54 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
         net, only=options.only, rank=rank, targets=targets, text=text, batch=batch, array=size, known_prompt=known
     )
     learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
-    if options.only not in ONLY:
-        from .program.part import part_step
-
+    is_part = options.only not in ONLY
+    if is_part or options.forecast:
+        why = f"only={options.only}" if is_part else "forecast=True"
         for name, given, usual in (("array", options.array, None), ("known_prompt", known, False)):
             if given != usual:
-                raise ValueError(f"{name}={given}: must be left out with only={options.only}, whose program has none")
+                raise ValueError(f"{name}={given}: must be left out with {why}, whose program has none")
+        if options.only == ONLY[1]:
+            raise ValueError(f"only={options.only}: has no program; must be all or a part with forecast=True")
         workload = asked.preset.workload
         assert isinstance(workload, DiffusionWorkload)
-        tell(0, 0, f"planning {options.only}")
-        step = part_step(config, learnt, options.only, batch, workload.lr)
-        result["forecast"] = _forecast(step, tell)
+        some = part_named(learnt, options.only) if is_part else learnt
+        result["forecast"] = _forecast(config, learnt, some, batch, workload.lr, tell)
     bounds = step_bounds(learnt, config, batch, array=size, known=_known(known))
     return result | {"step": summed(each for each in bounds if _of_part(each.layer, options.only))}
 
 
-def _forecast(step: "TileStep", tell: Progress) -> PlannedCycles:
+def _forecast(
+    config: Any, listed: Sequence[Operation], some: Sequence[Operation], batch: int, lr: float, tell: Progress
+) -> PlannedCycles:
+    """Cycles of the pieces of a step, one after another; those that are alike take the same."""
     from gradloom.sim.time.forecast import forecast
+    from gradloom.sim.time.timing import Timing
 
-    program = step.program
-    tell(0, 0, f"forecasting {len(program.instructions):,} commands")
-    found = forecast(program)
+    from .program.pieces import step_pieces
+
+    known, made = dict[int, Timing](), list[Timing]()
+
+    def take(piece: "StepPiece", count: int) -> None:
+        tell(len(made), count, f"forecasting {some[0].o.name.partition('.')[0] if count == 1 else 'pieces'}")
+        if id(piece.program) not in known:
+            known[id(piece.program)] = forecast(piece.program)
+        made.append(known[id(piece.program)])
+
+    tell(0, 0, "planning")
+    step = step_pieces(config, listed, some, batch=batch, lr=lr, tell=take)
+    phases = Counter[str]()
+    for each in made:
+        phases.update(each.phases)
+    total, clock = sum(each.total for each in made), made[0].clock_mhz
     return {
-        "cycles": found.total,
-        "phases": found.phases,
-        "clock_mhz": found.clock_mhz,
-        "milliseconds": round(found.total / (1e3 * found.clock_mhz), 3),
-        "commands": len(program.instructions),
-        "window_bytes": program.length,
+        "cycles": total,
+        "phases": dict(phases),
+        "clock_mhz": clock,
+        "milliseconds": round(total / (1e3 * clock), 3),
+        "commands": sum(len(each.instructions) for each in made),
+        "pieces": len(made),
+        "programs": len(known),
+        "window_bytes": step.program.length,
     }
 
 
