@@ -26,6 +26,7 @@ from gradloom.rtl.formats.tiles.norm import (
     POWER,
     PULL,
     REST,
+    ROW_TILES,
     SIZE,
     SPREAD,
     UNIT,
@@ -46,10 +47,14 @@ __all__ = [
     "gradient_sums",
     "narrowed",
     "normalised",
+    "exponents",
+    "levels",
+    "pull_of",
     "scaled_unit",
+    "soft_gradient",
     "softmax",
-    "softmax_back",
     "statistics",
+    "under",
 ]
 
 Words = NDArray[np.int64]
@@ -161,29 +166,45 @@ def _powers(t: Words) -> Words:
     return ((1 << POWER_FRAC) + EXP2(t & (_ONE - 1))) << (POWER - POWER_FRAC) >> whole
 
 
-def softmax(codes: Words, at: Any, factor: tuple[int, int]) -> tuple[Words, int]:
-    """Words of each row's softmax, and their exponent.
+def under(codes: Words, at: Any, top: Any) -> Words:
+    """Codes in units of ``2**top``; ``at``: their own exponents."""
+    return half_up(codes, np.minimum(np.asarray(top, np.int64) - at, 31))
+
+
+def exponents(codes: Words, largest: Words, at: Any, factor: tuple[int, int]) -> Words:
+    """Powers of two of each score above its row's largest, 20 fraction bits.
 
     ``codes``: ``[rows, keys]`` in units of ``2**at``. ``factor``: mantissa and exponent, to base 2.
     """
-    below = (codes - codes.max(1, keepdims=True)) * factor[0]
+    below = (codes - largest) * factor[0]
     down = np.clip(POWER_FRAC - POWER - (np.asarray(at, np.int64) + factor[1]), 0, 63)
-    t = np.maximum(below << (POWER - POWER_FRAC) >> down, LEAST_ARGUMENT << EXPONENT_FRAC)
-    total = _powers(t).sum(1, keepdims=True)
-    bit = np.frexp(total.astype(np.float64))[1].astype(np.int64) - 1
-    level = ((bit - POWER) << EXPONENT_FRAC) + LOG2((total >> (bit - EXPONENT_FRAC)) - _ONE)
-    return _powers(t - level), -POWER
+    return np.maximum(below << (POWER - POWER_FRAC) >> down, LEAST_ARGUMENT << EXPONENT_FRAC)
 
 
-def softmax_back(p: Words, p_at: Any, dp: Words, dp_at: Any, factor: tuple[int, int]) -> tuple[Words, Words, int]:
-    """Gradient of the scores: words, exponents, how many were clipped.
+def levels(total: Words) -> Words:
+    """Logarithms of sums of powers, to base 2 with 20 fraction bits."""
+    bit = np.frexp(np.maximum(total, 1).astype(np.float64))[1].astype(np.int64) - 1
+    fraction = np.maximum(total, 1) << EXPONENT_FRAC >> bit
+    return ((bit - POWER) << EXPONENT_FRAC) + LOG2(fraction - _ONE)
 
-    ``p``: ``[rows, keys]`` in units of ``2**p_at``, which is at most -8.
-    """
-    own, its = np.asarray(p_at, np.int64), np.asarray(dp_at, np.int64)
-    pull, lost = saturate(half_up((p * dp).sum(1, keepdims=True), np.minimum(-LIFT - own, 63)), *_signed(25))
+
+def softmax(codes: Words, at: Any, factor: tuple[int, int]) -> tuple[Words, int]:
+    """Words of each row's softmax, and their exponent; see :func:`exponents`."""
+    t = exponents(codes, codes.max(1, keepdims=True), at, factor)
+    return _powers(t - levels(_powers(t).sum(1, keepdims=True))), -POWER
+
+
+def pull_of(total: Words, p_at: Any) -> tuple[Words, int]:
+    """Rows' pulls from sums of p · dp, and how many were clipped; ``p_at``: exponent of p, at most -8."""
+    return saturate(half_up(total, np.minimum(-LIFT - np.asarray(p_at, np.int64), 63)), *_signed(25))
+
+
+def soft_gradient(
+    p: Words, p_at: Any, dp: Words, dp_at: Any, pull: Words, factor: tuple[int, int]
+) -> tuple[Words, Words]:
+    """Gradients of scores: words and exponents; ``dp`` and ``pull`` have a common unit."""
     term = half_up(((dp << LIFT) - pull) * factor[0], FACTOR)
-    return term * p, own + its - LIFT + FACTOR + factor[1], lost
+    return term * p, np.asarray(p_at, np.int64) + dp_at - LIFT + FACTOR + factor[1]
 
 
 class NormModel:
@@ -206,6 +227,10 @@ class NormModel:
         self.top, self.gradient_top = LEAST, 0
         self.least = self.half = 0
         self.kept = np.zeros((5, EDGE), np.int64)
+        #: Of rows of a softmax: what was gathered last, of how many tiles, so far in halves of its unit or as a sum.
+        self.gathered: NormOpcode | None = None
+        self.tiles = 0
+        self.so_far = np.zeros(EDGE, np.int64)
 
     @property
     def saturated(self) -> int:
@@ -235,6 +260,11 @@ class NormModel:
             NormOpcode.BACK: self._back,
             NormOpcode.SOFTMAX: self._softmax,
             NormOpcode.SOFTMAX_BACK: self._softmax_back,
+            NormOpcode.LARGEST: self._largest,
+            NormOpcode.POWERS: self._sum_of_powers,
+            NormOpcode.SHARES: self._shares,
+            NormOpcode.PULLS: self._pulls,
+            NormOpcode.SOFT_BACK: self._soft_back,
         }[NormOpcode(opcode)]
         _refuse(given.a_row + given.rows > EDGE, "rows beyond the tile")
         rule(given)
@@ -269,6 +299,7 @@ class NormModel:
         _refuse(bool(given.tiles & given.tiles - 1), "tiles")
         _refuse(not given.by_row and (given.group > 6 or given.features % (1 << given.group) != 0), "group")
         _refuse(given.mantissa >> EPS != 0 or given.exponent > 0, "eps")
+        self.gathered = None
         codes, at = self._tiles("a", given.a, given.tiles, given)
         self.by_row, self.group, self.size = given.by_row, given.group, size
         self.top = max(int(at.max()), LEAST)
@@ -316,6 +347,7 @@ class NormModel:
     def _back_sums(self, given: "_Operands") -> None:
         size = given.tiles * (given.features if self.by_row else given.rows << self.group)
         _refuse(size != self.size, "another size than that of the sums")
+        self.gathered = None
         unit = self._unit("a", given.a, given.tiles, given)
         mean, along, lost = gradient_sums(self._narrowed(given.tiles, given), unit, size)
         self.clipped += lost
@@ -331,18 +363,101 @@ class NormModel:
         unit_of = self.gradient_top + NARROWED + self.size.bit_length() - 1 - ROOT_FRAC - SPREAD
         self._result(given, made, unit_of - self.least - self.half - self.top)
 
+    # -- softmaxes -----------------------------------------------------------------------------------------------
+
     def _softmax(self, given: "_Operands") -> None:
-        (codes,), at = self._tiles("a", given.a, 1, given)
-        self._result(given, *softmax(codes, at[0], (given.mantissa, given.exponent)))
+        """All passes over one tile."""
+        given.tiles, given.more = 1, 0
+        for each in (self._largest, self._sum_of_powers, self._shares):
+            each(given)
 
     def _softmax_back(self, given: "_Operands") -> None:
-        _refuse(not -512 <= given.exponent < 512, "exponent")
-        (p,), p_at = self._tiles("a", given.a, 1, given)
-        (dp,), dp_at = self._tiles("b", given.b, 1, given)
-        _refuse(int(p_at[0]) > -LIFT, "probabilities above 128")
-        words, exponent, lost = softmax_back(p, p_at[0], dp, dp_at[0], (given.mantissa, given.exponent))
+        given.tiles, given.more = 1, 0
+        for each in (self._pulls, self._soft_back):
+            each(given)
+
+    def _row(self, port: str, slot: int, given: "_Operands") -> list[tuple[Words, int]]:
+        """Codes ``[rows, keys]`` of each tile of rows, and its exponent; all but the last are full."""
+        _refuse(slot + given.tiles > self.slots, "slots")
+        kept, rows = self.operands[port], np.s_[given.a_row : given.a_row + given.rows]
+        keys = [EDGE] * (given.tiles - 1) + [given.features]
+        return [(kept.codes[n, rows, :many], int(kept.at[n])) for n, many in enumerate(keys, slot)]
+
+    def _goes_on(self, opcode: NormOpcode, given: "_Operands") -> None:
+        """Begins rows, or goes on with them."""
+        _refuse(bool(given.more) and self.tiles + given.tiles > ROW_TILES, "tiles of a row")
+        if given.more and self.gathered != opcode:
+            raise ValueError(f"more={given.more}: what was gathered last is {self.gathered}, must be {opcode!r}")
+        self.gathered, self.tiles = opcode, given.tiles + (self.tiles if given.more else 0)
+
+    def _gather(self, given: "_Operands", found: list[Words], kind: np.ufunc, fall: int = 0) -> Words:
+        """Sums, or the largest, of all tiles so far; ``fall``: shift of those before."""
+        at = np.s_[given.a_row : given.a_row + given.rows]
+        whole = kind.reduce(np.concatenate(found, axis=1), axis=1)
+        self.so_far[at] = kind(self.so_far[at] >> min(fall, 63), whole) if given.more else whole
+        made: Words = self.so_far[at]
+        return made
+
+    def _by_row(self, number: int, given: "_Operands") -> Words:
+        kept: Words = self.kept[number, given.a_row : given.a_row + given.rows, None]
+        return kept
+
+    def _largest(self, given: "_Operands") -> None:
+        tiles = self._row("a", given.a, given)
+        self._goes_on(NormOpcode.LARGEST, given)
+        before, self.top = self.top, max(at for _, at in tiles)
+        if given.more:
+            self.top = max(self.top, before)
+        # Halves round down: of those of a smaller unit the larger unit's are made.
+        found = [2 * codes >> min(self.top - at, 31) for codes, at in tiles]
+        made = self._gather(given, found, np.maximum, self.top - before)
+        self._by_row(3, given)[:, 0] = half_up(made, 1)
+
+    def _exponents(self, codes: Words, at: int, given: "_Operands") -> Words:
+        factor = given.mantissa, given.exponent
+        return exponents(under(codes, at, self.top), self._by_row(3, given), self.top, factor)
+
+    def _sum_of_powers(self, given: "_Operands") -> None:
+        tiles = self._row("a", given.a, given)
+        _refuse(max(at for _, at in tiles) > self.top, "exponent above that of the largest")
+        if not given.more:
+            _follow(self.gathered, NormOpcode.LARGEST)
+        self._goes_on(NormOpcode.POWERS, given)
+        made = self._gather(given, [_powers(self._exponents(codes, at, given)) for codes, at in tiles], np.add)
+        self._by_row(0, given)[:, 0] = levels(made)
+
+    def _shares(self, given: "_Operands") -> None:
+        given.tiles = 1
+        ((codes, at),) = self._row("a", given.a, given)
+        _refuse(at > self.top, "exponent above that of the largest")
+        _follow(self.gathered, NormOpcode.POWERS)
+        self._result(given, _powers(self._exponents(codes, at, given) - self._by_row(0, given)), -POWER)
+
+    def _pulls(self, given: "_Operands") -> None:
+        p, dp = self._row("a", given.a, given), self._row("b", given.b, given)
+        _refuse(max(at for _, at in p) > -LIFT, "probabilities above 128")
+        self._goes_on(NormOpcode.PULLS, given)
+        before = self.top, self.gradient_top
+        self.top, self.gradient_top = (max(at for _, at in each) for each in (p, dp))
+        if given.more:
+            self.top, self.gradient_top = max(self.top, before[0]), max(self.gradient_top, before[1])
+        top, found = self.top + self.gradient_top, []
+        for (one, at), (other, its) in zip(p, dp):
+            found.append(half_up(one * other, min(top - at - its, 63)))
+        pull, lost = pull_of(self._gather(given, found, np.add, top - sum(before)), self.top)
         self.clipped += lost
-        self._result(given, words, exponent)
+        self._by_row(3, given)[:, 0] = pull
+
+    def _soft_back(self, given: "_Operands") -> None:
+        given.tiles = 1
+        ((p, at),), ((dp, its),) = self._row("a", given.a, given), self._row("b", given.b, given)
+        _refuse(not -512 <= given.exponent < 512, "exponent")
+        _refuse(at > -LIFT, "probabilities above 128")
+        _refuse(at > self.top or its > self.gradient_top, "exponent above that of the pulls")
+        _follow(self.gathered, NormOpcode.PULLS)
+        top, pull = self.gradient_top, self._by_row(3, given)
+        factor = given.mantissa, given.exponent
+        self._result(given, *soft_gradient(p, at, under(dp, its, top), top, pull, factor))
 
 
 class _Operands:
@@ -363,10 +478,17 @@ class _Operands:
     group: int
     mantissa: int
     exponent: int
+    more: int
 
     def __init__(self, operands: Mapping[str, int]) -> None:
         for name in self.__annotations__:
             setattr(self, name, int(operands.get(name, 0)) + (name in ("tiles", "rows", "features")))
+
+
+def _follow(gathered: NormOpcode | None, wanted: NormOpcode) -> None:
+    """The engine does not look: a program must not ask."""
+    if gathered != wanted:
+        raise ValueError(f"{wanted!r} must be what was gathered last, it is {gathered!r}")
 
 
 def _refuse(bad: bool, what: str) -> None:

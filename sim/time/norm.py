@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gradloom.rtl.engines.norm.engine import NormEngine
+from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.norm import NormOpcode
 
 from .shell.bus import Sink
@@ -11,7 +12,9 @@ from .tiles import TileRecords
 
 __all__ = ["NormTime", "norm_cycles"]
 
+#: Of groups, and of rows whose tiles are full but for the last.
 _GATHER = (NormOpcode.SUMS, NormOpcode.BACK_SUMS)
+_ROWS = (NormOpcode.LARGEST, NormOpcode.POWERS, NormOpcode.PULLS)
 #: Readings of operands of which sums come, and of which results do.
 _READINGS = {
     NormOpcode.SUMS: (1, 0),
@@ -20,6 +23,11 @@ _READINGS = {
     NormOpcode.BACK: (0, 1),
     NormOpcode.SOFTMAX: (2, 1),
     NormOpcode.SOFTMAX_BACK: (1, 1),
+    NormOpcode.LARGEST: (1, 0),
+    NormOpcode.POWERS: (1, 0),
+    NormOpcode.SHARES: (0, 1),
+    NormOpcode.PULLS: (1, 0),
+    NormOpcode.SOFT_BACK: (0, 1),
 }
 
 
@@ -29,10 +37,11 @@ def norm_cycles(opcode: int, operands: Mapping[str, int], by_row: bool, lanes: i
     ``by_row``: the last SUMS, or this command if it is one, had groups of rows.
     """
     rows, features = operands.get("rows", 0) + 1, operands.get("features", 0) + 1
-    gathers = opcode in _GATHER
-    tiles = operands.get("tiles", 0) + 1 if gathers else 1
+    tiles = operands.get("tiles", 0) + 1 if opcode in (*_GATHER, *_ROWS) else 1
     segment, count = tiles * -(-features // lanes), rows
-    if gathers and not by_row:
+    if opcode in _ROWS:
+        segment = (tiles - 1) * EDGE // lanes + -(-features // lanes)
+    elif opcode in _GATHER and not by_row:
         segment, count = tiles * rows, -(-features // lanes)
     sums, results = _READINGS[NormOpcode(opcode)]
     paced = max(segment, lanes) * (count - 1) + segment

@@ -14,6 +14,7 @@ from ...formats.tiles.norm import (
     LIFT,
     NARROWED,
     POWER,
+    ROW_TILES,
     SIZE,
     SPREAD,
     UNIT,
@@ -48,9 +49,18 @@ _FIRST = {
     NormOpcode.BACK: Kind.BACK,
     NormOpcode.SOFTMAX: Kind.LARGEST,
     NormOpcode.SOFTMAX_BACK: Kind.PULLS,
+    NormOpcode.LARGEST: Kind.LARGEST,
+    NormOpcode.POWERS: Kind.POWERS,
+    NormOpcode.SHARES: Kind.SHARES,
+    NormOpcode.PULLS: Kind.PULLS,
+    NormOpcode.SOFT_BACK: Kind.SOFT_BACK,
 }
+_WHOLE = (NormOpcode.SOFTMAX, NormOpcode.SOFTMAX_BACK)
 _GO_ON = (Kind.LARGEST, Kind.POWERS, Kind.PULLS)
 _SUMS = (Kind.SUMS, Kind.BACK_SUMS, *_GO_ON)
+#: What is gathered of groups, and of rows of a softmax.
+_GROUPS = (NormOpcode.SUMS, NormOpcode.BACK_SUMS)
+_ROWS = (NormOpcode.LARGEST, NormOpcode.POWERS, NormOpcode.PULLS)
 #: From beats that are read to lanes, and to their results.
 _TO_LANES = 2
 _TO_WORDS = _TO_LANES + NormLane.latency
@@ -73,8 +83,8 @@ class NormEngine(wiring.Component):
                                        +------------- what is known of groups <---+
 
     Opcodes and operands: :class:`NormOpcode`, :data:`NormOperands`; results are those of ``sim/reference/norm.py``.
-    SUMS, NORM, BACK_SUMS and BACK read their operands once, a softmax's gradient twice, a softmax three times: for each
-    row's largest score, for its sum of powers, for results.
+    A softmax of one tile reads it three times: for each row's largest score, for its sum of powers, for results; its
+    gradient twice. All other commands read their operands once.
 
     Cycles from a command taken to ``done``: :attr:`ready` and one a tile, then for each reading the beats and
     :meth:`settle` where sums come of it, :attr:`finish` where results do; :attr:`again` before each but the first.
@@ -86,8 +96,8 @@ class NormEngine(wiring.Component):
     engine, load_*, store_*, health : see ``EngineSpec``. ``BAD_OPERAND``: slots or rows that are not there; a group
         that has not a power of two values up to 2**15, goes beyond a tile's features, or, in BACK_SUMS, not those of
         SUMS; eps that is not 16 bits times a power of two up to 1; a factor's exponent below -512 or above 511 in
-        SOFTMAX_BACK; tiles with a larger exponent than those of SUMS or BACK_SUMS had; probabilities whose exponent is
-        above -8. ``gain`` has records of a row.
+        SOFTMAX_BACK or SOFT_BACK; tiles with a larger exponent than those had of which what is used was gathered;
+        probabilities whose exponent is above -8; rows that go on beyond 256 tiles. ``gain`` has records of a row.
     """
 
     #: Cycles of a command besides those of tiles and beats; see above.
@@ -126,7 +136,7 @@ class NormEngine(wiring.Component):
         m.d.comb += [now[name].eq(getattr(walk, name)) for name in tag.members]
         there = delay(m, now, _TO_WORDS, reset_less=False)
         counts = delay(m, mask, _TO_WORDS - 1)
-        lost = self._sums(m, platform, lanes, there, counts)
+        lost = self._sums(m, platform, walk, lanes, there, counts)
         results = results_of(m, self.store_o, RESULTS, platform)
         m.d.comb += [
             results.write.slot.eq(self._args.o),
@@ -165,36 +175,45 @@ class NormEngine(wiring.Component):
         """
         args, opcode, register = self._args, self._opcode, partial(registered, m)
         sums, back_sums = opcode == NormOpcode.SUMS, opcode == NormOpcode.BACK_SUMS
-        gathers, norm = sums | back_sums, opcode <= NormOpcode.BACK
-        uses_b = back_sums | (opcode == NormOpcode.BACK) | (opcode == NormOpcode.SOFTMAX_BACK)
-        self._sums_of_x = Signal()
+        groups, norm, rows = sums | back_sums, opcode <= NormOpcode.BACK, _any(opcode, _ROWS)
+        soft_back = _any(opcode, (NormOpcode.SOFTMAX_BACK, NormOpcode.SOFT_BACK))
+        self._soft_b = soft_back | (opcode == NormOpcode.PULLS)
+        uses_b = back_sums | (opcode == NormOpcode.BACK) | self._soft_b
+        self._sums_of_x, self._rows, self._gathers = Signal(), register(rows), register(groups | rows)
+        # What the opcode says is in registers, which settle before they are looked at.
+        self._more, self._gathered = register(rows & args.more), Signal(range(ROW_TILES + 1))
+        tiles = self._tiles = register(Mux(groups | rows, args.tiles, 0), 4)
+        with m.If(self._starts & _any(self._kind, _GO_ON)):
+            m.d.sync += self._gathered.eq(Mux(self._more, self._gathered, 0) + tiles + 1)
         self._by_row, self._group, self._size = Signal(), Signal(3), Signal(4)
         by_row = Mux(sums, args.by_row, self._by_row)
         group = Mux(sums, args.group, self._group)
         # Of a power of two less 1 the logarithm is the number of ones.
-        rows, tiles, features = (sum(args[name]) for name in ("rows", "tiles", "features"))
-        size = register(register(tiles) + register(Mux(by_row, features, rows + group)), 5)
+        high, count, features = (sum(args[name]) for name in ("rows", "tiles", "features"))
+        size = register(register(count) + register(Mux(by_row, features, high + group)), 5)
         m.d.comb += self._sums_of_x.eq(sums)
         with m.If(self._starts & sums):
             m.d.sync += [self._by_row.eq(args.by_row), self._group.eq(args.group), self._size.eq(size)]
         powers = {name: ~(args[name] & (args[name] + 1)).any() for name in ("rows", "tiles", "features")}
         # Features of a tile that are no whole groups, by the group.
         ragged = Cat((args.features + 1)[:n].any() for n in range(1, 7))
-        tile_count = Mux(gathers, args.tiles, 0)
+        tile_count = Mux(groups | rows, args.tiles, 0)
         wrong = [
             args.a + tile_count >= self.slots,
             uses_b & (args.b + tile_count >= self.slots),
             args.a_row + args.rows >= EDGE,
-            ~gathers & (args.o_row + args.rows >= EDGE),
-            ~gathers & (args.o >= RESULTS),
-            gathers & (~powers["tiles"] | ~Mux(by_row, powers["features"], powers["rows"])),
+            ~self._gathers & (args.o_row + args.rows >= EDGE),
+            ~self._gathers & (args.o >= RESULTS),
+            groups & (~powers["tiles"] | ~Mux(by_row, powers["features"], powers["rows"])),
+            # mutant wraps-rows: Const(0, 1),
+            self._more & (self._gathered + args.tiles >= ROW_TILES),
             norm & ~by_row & ((group == 7) | (Cat(Const(0, 1), ragged, Const(0, 1)) >> group)[0]),
             sums & (args.mantissa[EPS:].any() | (args.exponent > 0)),
             back_sums & by_row & (args.gain + args.tiles >= GAINS),
-            (opcode == NormOpcode.SOFTMAX_BACK) & (args.exponent[-1] ^ args.exponent[-2]),
+            soft_back & (args.exponent[-1] ^ args.exponent[-2]),
         ]
         wrong = Cat(register(each) for each in wrong)
-        return register(wrong.any()) | register(gathers & (size > SIZE)) | register(back_sums & (size != self._size))
+        return register(wrong.any()) | register(groups & (size > SIZE)) | register(back_sums & (size != self._size))
 
     def _control(self, m, platform, begins):
         """Passes of a command, one after another.
@@ -203,11 +222,8 @@ class NormEngine(wiring.Component):
         """
         args, kind = self._args, self._kind
         walk = place(m, "walk", NormWalk(lanes=self.lanes), platform)
-        gathers = (self._opcode == NormOpcode.SUMS) | (self._opcode == NormOpcode.BACK_SUMS)
-        tiles = Signal(4)
-        # What the opcode says is in registers, which settle before they are looked at.
-        m.d.sync += tiles.eq(Mux(gathers, args.tiles, 0))
-        self._columns = registered(m, gathers) & ~self._by_row
+        tiles, goes_on = self._tiles, registered(m, _any(self._opcode, _WHOLE))
+        self._columns = registered(m, _any(self._opcode, _GROUPS)) & ~self._by_row
         sums = Signal()
         m.d.comb += [
             sums.eq(_any(kind, _SUMS)),
@@ -216,6 +232,7 @@ class NormEngine(wiring.Component):
             walk.paced.eq(sums),
             walk.rows.eq(args.rows),
             walk.tiles.eq(tiles),
+            walk.fill.eq(self._rows),
             walk.beats.eq(args.features >> self._side),
         ]
         # Tiles are looked at first, for the largest exponent.
@@ -227,7 +244,7 @@ class NormEngine(wiring.Component):
                 with m.If(begins):
                     m.d.sync += [
                         self._busy.eq(1),
-                        kind.eq(Array(_FIRST[opcode] for opcode in NormOpcode)[self._opcode[:3]]),
+                        kind.eq(Array(_FIRST[opcode] for opcode in NormOpcode)[self._opcode]),
                         self._scan_tile.eq(0),
                     ]
                     m.next = "SCAN"
@@ -257,7 +274,7 @@ class NormEngine(wiring.Component):
             with m.State("REST"):
                 m.d.sync += left.eq(left - 1)
                 with m.If(left == 0):
-                    with m.If(_any(kind, _GO_ON)):
+                    with m.If(goes_on & _any(kind, _GO_ON)):
                         m.d.sync += kind.eq(kind + 1)
                         m.next = "AGAIN"
                     with m.Else():
@@ -303,15 +320,19 @@ class NormEngine(wiring.Component):
         return a.codes, b.codes, gains.gains, gains.biases
 
     def _compare(self, m, bad):
-        """Keeps the largest exponents of SUMS and BACK_SUMS.
+        """Keeps the largest exponents of what is gathered.
 
-        What follows is refused where an exponent is larger, as is a command whose operands are bad.
+        What follows is refused where an exponent is larger, as is a command whose operands are bad. Rows that go on
+        fall to the new exponent.
         """
         opcode = self._opcode
         back = (opcode == NormOpcode.BACK_SUMS) | (opcode == NormOpcode.BACK)
         # Of x and of gradients times gains, among the tiles so far.
         self._x_at, self._gradient_at = Signal(signed(8)), Signal(signed(9))
-        m.d.comb += [self._x_at.eq(self._at["a"]), self._gradient_at.eq(self._at["b"] + self._at["gain"])]
+        m.d.comb += [
+            self._x_at.eq(self._at["a"]),
+            self._gradient_at.eq(self._at["b"] + Mux(registered(m, self._soft_b), 0, self._at["gain"])),
+        ]
         seen, first = delay(m, self._scan, 1, reset_less=False), delay(m, self._scan & (self._scan_tile == 0), 1)
         x_most, gradient_most = Signal(signed(8)), Signal(signed(9))
         with m.If(seen):
@@ -320,17 +341,25 @@ class NormEngine(wiring.Component):
                 gradient_most.eq(Mux(first | (self._gradient_at > gradient_most), self._gradient_at, gradient_most)),
             ]
         self._top, self._gradient_top = Signal(signed(8), init=LEAST), Signal(signed(9))
-        with m.If(self._starts & self._sums_of_x):
-            m.d.sync += self._top.eq(Mux(x_most < LEAST, LEAST, x_most))
-        with m.If(self._starts & (opcode == NormOpcode.BACK_SUMS)):
+        pulls, more = registered(m, self._kind == Kind.PULLS), self._more
+        rises = more & (x_most > self._top), more & (gradient_most > self._gradient_top)
+        x_rise = registered(m, Mux(rises[0], x_most - self._top, 0), 8)
+        gradient_rise = registered(m, Mux(rises[1] & pulls, gradient_most - self._gradient_top, 0), 9)
+        fall, self._fall = x_rise + gradient_rise, Signal(6)
+        with m.If(self._starts):
+            # mutant stays: m.d.sync += self._fall.eq(0)
+            m.d.sync += self._fall.eq(fall[:6] | fall[6:].any().replicate(6))
+        with m.If(self._starts & (self._sums_of_x | pulls | (self._kind == Kind.LARGEST)) & (rises[0] | ~more)):
+            m.d.sync += self._top.eq(Mux(self._sums_of_x & (x_most < LEAST), LEAST, x_most))
+        with m.If(self._starts & ((opcode == NormOpcode.BACK_SUMS) | pulls) & (rises[1] | ~more)):
             m.d.sync += self._gradient_top.eq(gradient_most)
-        normalised = back | (opcode == NormOpcode.NORM)
+        follows = _any(opcode, (NormOpcode.NORM, NormOpcode.POWERS, NormOpcode.SHARES, NormOpcode.SOFT_BACK))
         # mutant any-exponent: m.d.sync += Signal().eq(
         m.d.sync += self._refused.eq(
             bad
-            | (normalised & (x_most > self._top))
-            | ((opcode == NormOpcode.BACK) & (gradient_most > self._gradient_top))
-            | ((opcode == NormOpcode.SOFTMAX_BACK) & (x_most > -LIFT))
+            | ((back | follows) & (x_most > self._top))
+            | (_any(opcode, (NormOpcode.BACK, NormOpcode.SOFT_BACK)) & (gradient_most > self._gradient_top))
+            | (self._soft_b & (x_most > -LIFT))
         )
 
     def _exponents(self, m):
@@ -359,9 +388,9 @@ class NormEngine(wiring.Component):
             ]
         self._down = register(Mux(self._half > 31, 63, Cat(Const(0, 1), self._half[:5])), 6)
         # A softmax's argument, and the pull of its gradient.
-        near = register(POWER_FRAC - POWER - register(at["a"] + args.exponent, signed(12)), signed(13))
+        near = register(POWER_FRAC - POWER - register(self._top + args.exponent, signed(12)), signed(13))
         self._near = register(Mux(near < 0, 0, Mux(near > 63, 63, near)), 6)
-        pull = register(-LIFT - at["a"], signed(9))
+        pull = register(-LIFT - self._top, signed(9))
         self._pull_down = register(Mux(pull > 63, 63, pull), 6)
         # Gain and bias.
         bias_at = register(at["bias"] - BIAS_LIFT, signed(9))
@@ -374,7 +403,7 @@ class NormEngine(wiring.Component):
         # Results.
         lost = register(self._least + register(self._half + self._top, signed(10)), signed(11))
         back = register(self._gradient_top + self._size + (NARROWED - ROOT_FRAC - SPREAD), signed(11))
-        soft = register(at["a"] + at["b"] + (FACTOR - LIFT), signed(10))
+        soft = register(at["a"] + self._gradient_top + (FACTOR - LIFT), signed(10))
         exponent = Signal(signed(EXPONENT))
         with m.Switch(kind):
             with m.Case(Kind.NORM):
@@ -405,13 +434,15 @@ class NormEngine(wiring.Component):
             known.row.eq(args.a_row + walk.row),
             known.beat.eq(walk.beat),
         ]
-        m.d.sync += mask.eq(Cat(left >= n for n in range(self.lanes)))
+        m.d.sync += mask.eq(Cat(walk.full | (left >= n) for n in range(self.lanes)))
         counts = register(mask)
-        # Of stage 3: shifts of x and of gradients times gains.
+        # Of stage 3: shifts of x, or of a softmax's gradient, and of gradients times gains, or probabilities.
         x_less = register(self._top - self._x_at, signed(9))
-        down = register(Mux(x_less > 31, 31, x_less), 5)
         gradient_less = register(self._gradient_top - self._gradient_at, signed(10))
-        narrow = register(Mux(gradient_less > 63 - NARROWED, 63, gradient_less + NARROWED), 6)
+        less = Mux(register(kind == Kind.SOFT_BACK), gradient_less, x_less)
+        down = register(less[:5] | less[5:].any().replicate(5), 5)
+        both = gradient_less + Mux(register(kind == Kind.PULLS), x_less, NARROWED)
+        narrow = register(both[:6] | both[6:].any().replicate(6), 6)
         # Of a beat of memory the part that the walk is at.
         part = register(walk.beat[0]) if self.lanes < _BEAT else 0
         codes = [register(beat.word_select(part, 16 * self.lanes)) for beat in operands]
@@ -451,7 +482,7 @@ class NormEngine(wiring.Component):
             lanes.append(lane)
         return lanes, mask
 
-    def _sums(self, m, platform, lanes, there, counts):
+    def _sums(self, m, platform, walk, lanes, there, counts):
         """Sums of the lanes' words, and what they make known.
 
         Returns whether one was clipped.
@@ -464,6 +495,9 @@ class NormEngine(wiring.Component):
             sums.largest.eq(registered(m, kind == Kind.LARGEST)),
             sums.group.eq(self._group),
             sums.features.eq(args.features),
+            sums.more.eq(self._more),
+            sums.fall.eq(self._fall),
+            sums.ahead.eq(args.a_row + delay(m, walk.row, _TO_WORDS - 2)),
             *(sums.i[name].eq(there[name]) for name in ("first", "last", "beat")),
             sums.i.valid.eq(there.valid & _any(kind, _SUMS)),
             sums.i.row.eq(args.a_row + there.row),

@@ -28,11 +28,14 @@ from ...hierarchy import place
 from ...stream.delay import delay, registered
 from ...systolic.slices import MultiplyAdd
 
-__all__ = ["GroupWord", "GradientWord", "Kind", "NormLane", "PRODUCT"]
+__all__ = ["GroupWord", "GradientWord", "HALVES", "Kind", "NormLane", "PRODUCT"]
 
 #: Bits of a normalised value; of its product with 18 bits.
 _NORMALISED = ALIGNED
 PRODUCT = _NORMALISED + PULL
+#: Bits of a score in halves of the unit of the largest: as many as what rows of later tiles have under a larger one need
+#: to be the largest that all of them would have at once.
+HALVES = WIDE + 1
 #: What is known of a group after SUMS, or of a row of a softmax: ``sum`` is its level.
 GroupWord = data.StructLayout({"sum": signed(32), "mantissa": ROOT_FRAC, "exponent": 5})
 #: ... after BACK_SUMS, or of a row of a softmax: ``mean`` is its largest score, or the pull of its gradient.
@@ -56,7 +59,7 @@ class Kind(IntEnum):
     NORM = 1
     BACK_SUMS = 2  # gradient times gain, and its product with the normalised value
     BACK = 3
-    LARGEST = 4  # a
+    LARGEST = 4  # x, in halves
     POWERS = 5  # powers of two above the largest
     SHARES = 6  # ... above the level
     PULLS = 7  # a · b
@@ -83,7 +86,7 @@ class NormLane(wiring.Component):
     size : log2 of a group's values. factor, near : of a softmax: mantissa, and the shift that makes an argument of it.
     gain_down, bias_down : shifts of gain and bias.
     a, b, gain, bias : codes, stage 0. counts : the element is one of the row, stage 0; else it counts as 0.
-    down, narrow : shifts of x, and of dy times gain, stage 1.
+    down, narrow : shifts of x, or of a softmax's dy, and of products of the two codes, stage 1.
     group, slope : what is known of the element's group, stage 0. shift, fine : of its root, stage 0.
     word, second : results; ``second`` goes with a word that is added up.
     clipped : how many values were, with ``word``.
@@ -124,9 +127,12 @@ class NormLane(wiring.Component):
         # Of a few cycles: registers have a reset here, so that they are no shift register, a LUT a bit.
         soon = partial(delay, m, reset_less=False)
         # What the kind is, in registers: a LUT of a choice has no room for its bits.
-        sums, norms, back_sums, backs, largest, powers, pulls = (
+        sums, norms, back_sums, backs, largest, powers, pulls, soft_back = (
             register(self.kind == each)
-            for each in (Kind.SUMS, Kind.NORM, Kind.BACK_SUMS, Kind.BACK, Kind.LARGEST, Kind.POWERS, Kind.PULLS)
+            for each in (
+                *(Kind.SUMS, Kind.NORM, Kind.BACK_SUMS, Kind.BACK),
+                *(Kind.LARGEST, Kind.POWERS, Kind.PULLS, Kind.SOFT_BACK),
+            )
         )
         back = register((self.kind == Kind.BACK_SUMS) | (self.kind == Kind.BACK))
         norm = register((self.kind == Kind.NORM) | (self.kind == Kind.BACK_SUMS) | (self.kind == Kind.BACK))
@@ -135,13 +141,14 @@ class NormLane(wiring.Component):
         a1, b1 = (register(Mux(self.counts, each, 0)) for each in (self.a, self.b))
         gain1, bias1 = register(self.gain), register(self.bias)
 
-        # Stages 2 to 4: x under the group's exponent; 2 to 7: dy times gain, or a times b.
-        x3 = register((register(a1) << 1) >> register(self.down), signed(WIDE + 1))
-        x4 = register((x3 + 1) >> 1, signed(WIDE))
-        other = Mux(pulls, b1, Mux(largest, 1, gain1))
+        # Stages 2 to 4: x, or a softmax's dy, under the group's exponent; 2 to 7: dy times gain, or a times b.
+        x3 = register((register(Mux(soft_back, b1, a1)) << 1) >> register(self.down), signed(HALVES))
+        # mutant rounds-twice: x4 = register(Mux(largest, (x3 + 1) >> 1 << 1, (x3 + 1) >> 1), signed(HALVES))
+        x4 = register(Mux(largest, x3, (x3 + 1) >> 1), signed(HALVES))
+        other = Mux(pulls, b1, gain1)
         product = register(register(register(Mux(back, b1, a1)) * register(other, signed(WIDE))))
-        words7 = Signal(signed(PULL))
-        m.d.comb += words7.eq(self._rounded(m, product, later(self.narrow, 3)))
+        rounded7, words7 = self._rounded(m, product, later(self.narrow, 3)), Signal(signed(PULL))
+        m.d.comb += words7.eq(rounded7)
 
         # Stages 5 to 8: less the mean, aligned with the root.
         scaled5 = register(x4 << self.size, signed(WIDE + 15))
@@ -153,11 +160,11 @@ class NormLane(wiring.Component):
         fitting = Mux(over, Cat(~negative8.replicate(ALIGNED - 1), negative8), aligned8[:ALIGNED]).as_signed()
         # mutant counts-beyond: over9 = register(over & norm)
         over9 = register(over & norm & later(self.counts, 8))
-        # Stage 2: less the row's largest score, or its pull.
-        less2 = register(Mux(power, a1, b1 << LIFT) - slope1.mean, signed(26))
+        # Stage 5: less the row's largest score, or its pull.
+        less5 = register(Mux(power, x4, x4 << LIFT) - later(slope1.mean, 3), signed(26))
         # Stages 9 to 11: times the root's mantissa, or the factor.
         mantissa1 = group1.mantissa
-        x9 = register(Mux(norm, fitting, soon(less2, 6)), signed(ALIGNED))
+        x9 = register(Mux(norm, fitting, soon(less5, 3)), signed(ALIGNED))
         y9 = register(Mux(norm, later(mantissa1, 7), self.factor), unsigned(FACTOR))
         scaled11 = register(register(x9 * Cat(y9, Const(0, 1)).as_signed()))
         # Stages 12 and 13: normalised, or a gradient's term.
@@ -199,7 +206,7 @@ class NormLane(wiring.Component):
         word24 = register(coarse23 >> register(fine22[:_FINE]))
 
         # Stage 25. What is added up is chosen early.
-        plain8 = register(Mux(sums, x7, Mux(back_sums, words7, soon(product, 3))), signed(2 * WIDE))
+        plain8 = register(Mux(register(sums | largest), x7, rounded7), signed(2 * WIDE))
         product24, power24 = later(product16, 8), soon(power21, 3)
         added = sums | back_sums | largest | pulls
         upper, lower = register(norms | power), register(added | power)

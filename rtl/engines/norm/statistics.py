@@ -97,7 +97,8 @@ class NormStatistics(wiring.Component):
         along = place(m, "along", Requantize(width=SECOND, result=PULL), platform)
         m.d.comb += [
             mean.i.eq(i.total),
-            mean.shift.eq(Mux(kind == Kind.LARGEST, 0, Mux(pulls, self.pull_down, self.size))),
+            # The largest score is in halves.
+            mean.shift.eq(Mux(kind == Kind.LARGEST, 1, Mux(pulls, self.pull_down, self.size))),
             along.i.eq(i.second),
             along.shift.eq(self.size + UNIT),
         ]

@@ -4,16 +4,19 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.tiles.codes import EDGE, WIDE, WORD
+from ...formats.tiles.codes import EDGE, WORD
+from ...formats.tiles.norm import ROW
+from ...hierarchy import place
 from ...stream.delay import delay
-from .lane import PRODUCT
+from .lane import HALVES, PRODUCT
+from .rows import NormRows
 
 __all__ = ["SECOND", "TOTAL", "NormSums", "total_layout"]
 
-#: Bits of both sums of a group.
-TOTAL, SECOND = 40, 60
-#: Below all codes.
-_LEAST = -(1 << WIDE - 1)
+#: Bits of both sums of a group, and of a lane's total.
+TOTAL, SECOND, _LANE = ROW, 60, 40
+#: Below all scores.
+_LEAST = -(1 << HALVES - 1)
 
 
 def total_layout():
@@ -36,7 +39,9 @@ class NormSums(wiring.Component):
     Members
     -------
     columns : lanes of a segment are features of ``2**group`` a group, which may go on in the segments that follow;
-        else all are of the row. largest : the largest word, not the sum. group, features : the latter less 1. Held.
+        else all are of the row. largest : the largest word, not the sum. group, features : the latter less 1.
+        more, fall : rows go on from what they had, shifted right; without ``more`` that is 0. Held.
+    ahead : the row of the beat two cycles later.
     i : a beat of ``words`` and ``seconds`` with ``valid``, ``mask``, ``first`` and ``last`` of its segment; ``row`` and
         ``beat`` are the segment's. Where sums are taken, words without ``mask`` are 0.
     o : :func:`total_layout`. Groups beyond the features have none.
@@ -55,6 +60,9 @@ class NormSums(wiring.Component):
                 "largest": In(1),
                 "group": In(3),
                 "features": In(range(EDGE)),
+                "more": In(1),
+                "fall": In(6),
+                "ahead": In(range(EDGE)),
                 "i": In(
                     data.StructLayout(
                         {
@@ -78,21 +86,21 @@ class NormSums(wiring.Component):
         i, lanes = self.i, self.lanes
         totals, seconds = [], []
         for lane in range(lanes):
-            total = Signal(signed(TOTAL), reset_less=True, name=f"lane_total_{lane}")
+            total = Signal(signed(_LANE), reset_less=True, name=f"lane_total_{lane}")
             # mutant short: second = Signal(signed(PRODUCT + 1), reset_less=True, name=f"lane_second_{lane}")
             second = Signal(signed(SECOND), reset_less=True, name=f"lane_second_{lane}")
-            most = Signal(signed(WIDE), reset_less=True, name=f"lane_most_{lane}")
+            most = Signal(signed(HALVES), reset_less=True, name=f"lane_most_{lane}")
             word = i.words[lane]
-            code, before = word[:WIDE].as_signed(), Mux(i.first, _LEAST, most)
+            code, before = word[:HALVES].as_signed(), Mux(i.first, _LEAST, most)
             with m.If(i.valid):
                 m.d.sync += [
-                    total.eq(Mux(i.first, 0, total) + word[:TOTAL].as_signed()),
+                    total.eq(Mux(i.first, 0, total) + word[:_LANE].as_signed()),
                     # mutant mixes-segments: second.eq(second + i.seconds[lane]),
                     second.eq(Mux(i.first, 0, second) + i.seconds[lane]),
                     # mutant takes-padding: most.eq(Mux(before > code, before, code)),
                     most.eq(Mux(~i.mask[lane] | (before > code), before, code)),
                 ]
-            totals.append(Cat(Mux(self.largest, most.as_unsigned(), total[:WIDE]), total[WIDE:]))
+            totals.append(Cat(Mux(self.largest, most.as_unsigned(), total[:HALVES]), total[HALVES:]))
             seconds.append(second)
 
         # Lanes of an ended segment, looked at one after another.
@@ -110,9 +118,9 @@ class NormSums(wiring.Component):
             with m.If(lane == lanes - 1):
                 m.d.sync += active.eq(0)
 
-        place, ones = Signal(range(EDGE)), Signal(range(EDGE))
+        position, ones = Signal(range(EDGE)), Signal(range(EDGE))
         m.d.comb += [
-            place.eq(Mux(self.columns, Cat(lane, own_beat), lane)),
+            position.eq(Mux(self.columns, Cat(lane, own_beat), lane)),
             ones.eq(Mux(self.columns, Array((1 << n) - 1 for n in range(8))[self.group], lanes - 1)),
         ]
         # The lane's sums with what is to become of them, then the group's.
@@ -120,18 +128,24 @@ class NormSums(wiring.Component):
         there = delay(m, active, 1, reset_less=False)
         fresh, index = (
             delay(m, each, 1)
-            for each in ((place & ones) == 0, Mux(self.columns, place >> self.group, own_row)[: len(place)])
+            for each in ((position & ones) == 0, Mux(self.columns, position >> self.group, own_row)[: len(position)])
         )
         ends = delay(
             m,
-            # mutant beyond: active & ((place & ones) == ones),
-            active & ((place & ones) == ones) & (~self.columns | (place <= self.features)),
+            # mutant beyond: active & ((position & ones) == ones),
+            active & ((position & ones) == ones) & (~self.columns | (position <= self.features)),
             1,
             reset_less=False,
         )
-        before = Mux(fresh, Mux(self.largest, _LEAST, 0), self.o.total)
-        # Codes are the lower bits alone.
-        one, other = before[:WIDE].as_signed(), total[:WIDE].as_signed()
+        rows = place(m, "rows", NormRows(least=_LEAST), platform)
+        m.d.comb += [
+            rows.row.eq(self.ahead),
+            *(getattr(rows, name).eq(getattr(self, name)) for name in ("more", "fall", "largest")),
+            *(getattr(rows.write, name).eq(self.o[name]) for name in ("valid", "index", "total")),
+        ]
+        before = Mux(fresh, rows.o, self.o.total)
+        # Scores are the lower bits alone.
+        one, other = before[:HALVES].as_signed(), total[:HALVES].as_signed()
         larger = Mux(one > other, one, other)
         m.d.sync += self.o.valid.eq(ends)
         with m.If(there):

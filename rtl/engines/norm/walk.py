@@ -23,7 +23,8 @@ class NormWalk(wiring.Component):
     Members
     -------
     start, columns, paced, rows, tiles, beats : a walk begins; the others are held until it ends. Sizes are less 1.
-    valid, row, tile, beat : of this cycle, from 0 on. first, last : of its segment. end : of all.
+    fill : held; all tiles but the last are full.
+    valid, row, tile, beat : of this cycle, from 0 on. first, last : of its segment. end : of all. full : its tile is.
     """
 
     def __init__(self, *, lanes):
@@ -36,6 +37,7 @@ class NormWalk(wiring.Component):
                 "rows": In(range(EDGE)),
                 "tiles": In(4),
                 "beats": In(range(EDGE // lanes)),
+                "fill": In(1),
                 "valid": Out(1),
                 "row": Out(range(EDGE)),
                 "tile": Out(4),
@@ -43,6 +45,7 @@ class NormWalk(wiring.Component):
                 "first": Out(1),
                 "last": Out(1),
                 "end": Out(1),
+                "full": Out(1),
             }
         )
 
@@ -55,8 +58,10 @@ class NormWalk(wiring.Component):
         begins = Signal()
         m.d.comb += [
             row_ends.eq(self.row == self.rows),
-            beat_ends.eq(self.beat == self.beats),
             tile_ends.eq(self.tile == self.tiles),
+            # mutant ragged: self.full.eq(0),
+            self.full.eq(self.fill & ~tile_ends),
+            beat_ends.eq(Mux(self.full, self.beat.all(), self.beat == self.beats)),
             self.valid.eq(busy & ~gap),
             self.first.eq(begins),
             self.last.eq(inner & tile_ends),

@@ -7,6 +7,7 @@ from amaranth.hdl import signed
 from amaranth.lib import data
 
 from ..vector import ROOT_FRAC
+from .codes import EDGE, WIDE
 
 __all__ = [
     "ALIGNED",
@@ -22,7 +23,10 @@ __all__ = [
     "NormOperands",
     "POWER",
     "PULL",
+    "PULLED",
     "REST",
+    "ROW",
+    "ROW_TILES",
     "SIZE",
     "SPREAD",
     "UNIT",
@@ -33,8 +37,9 @@ __all__ = [
 class NormOpcode(IntEnum):
     """Operations of the norm engine, on tiles in its slots.
 
-    Statistics stay in the engine until the next SUMS, SOFTMAX or SOFTMAX_BACK; those of BACK_SUMS until the next of
-    these or BACK_SUMS.
+    Statistics stay in the engine until the next command that makes such; those of BACK_SUMS hold as long as those of
+    SUMS. A softmax of rows of several tiles: LARGEST over all of them, POWERS over all, then SHARES tile by tile; its
+    gradient: PULLS, then SOFT_BACK.
     """
 
     SUMS = 0  #: statistics of groups of x; a: x
@@ -43,9 +48,14 @@ class NormOpcode(IntEnum):
     BACK = 3  #: gradient of a tile of x; a: x, b: dy
     SOFTMAX = 4  #: softmax of rows of a tile; a: scores
     SOFTMAX_BACK = 5  #: gradient of the scores; a: probabilities, b: their gradient
+    LARGEST = 6  #: the largest score of each row; a: scores
+    POWERS = 7  #: logarithms of each row's sum of powers above its largest score; a: scores
+    SHARES = 8  #: a tile's softmax; a: scores
+    PULLS = 9  #: sums of probabilities times their gradients; a: probabilities, b: their gradient
+    SOFT_BACK = 10  #: gradient of a tile of scores; a: probabilities, b: their gradient
 
 
-#: A row is one of a tile; SUMS and BACK_SUMS have the same rows of ``tiles`` consecutive slots.
+#: A row is one of a tile; SUMS, BACK_SUMS, LARGEST, POWERS and PULLS have the same rows of ``tiles`` consecutive slots.
 NormOperands = data.StructLayout(
     {
         "a": 8,  #: slot of the first operand
@@ -53,9 +63,9 @@ NormOperands = data.StructLayout(
         "o": 4,  #: slot of results
         "gain": 5,  #: slot of the gain; BACK_SUMS of rows: of the first tile's
         "bias": 5,  #: NORM: slot of the bias
-        "tiles": 4,  #: tiles less 1 of SUMS and BACK_SUMS, from ``a`` and ``b`` on
+        "tiles": 4,  #: tiles less 1 of a row, from ``a`` and ``b`` on
         "rows": 6,  #: rows less 1
-        "features": 6,  #: features of a tile less 1; of a softmax: keys less 1
+        "features": 6,  #: features of a tile less 1; of a softmax: keys of its last tile less 1
         "a_row": 6,  #: first row of the operands
         "o_row": 6,  #: first row of the results
         "fresh": 1,  #: the result's slot is emptied first
@@ -63,7 +73,8 @@ NormOperands = data.StructLayout(
         "group": 3,  #: SUMS: see ``by_row``
         "mantissa": 17,  #: SUMS: of eps, 16 bits; softmax: of the factor, to base 2 in SOFTMAX
         "exponent": signed(11),  #: eps or factor is ``mantissa * 2**exponent``
-        "_reserved": 65,
+        "more": 1,  #: LARGEST, POWERS, PULLS: the rows of the command before, which was such a one, go on
+        "_reserved": 64,
     }
 )
 
@@ -87,7 +98,13 @@ REST, SPREAD = 26, 4
 POWER, LEAST_ARGUMENT = 27, -(1 << 12)
 #: Bits that a gradient of a softmax gains.
 LIFT = 8
+#: Tiles of a row of a softmax at most, and bits of what is added up of a row. A power is 2**27 at most, a product of
+#: codes below 2**30; of 2**14 keys their sums are below 2**44.
+ROW_TILES, ROW = 256, 45
+#: Tiles that a PULLS of a program gathers: results depend on it where exponents differ, so it is the same everywhere.
+PULLED = 2
 
+assert ROW_TILES * EDGE << 2 * (WIDE - 1) <= 1 << ROW - 1
 assert DEEP + ROOT_FRAC - UNIT == 18 and ALIGNED == DEEP + 10
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradloom.rtl.formats.tiles.codes import EDGE, LEAST, WIDE, coded, spread
-from gradloom.rtl.formats.tiles.norm import EPS, NARROWED, SIZE, SPREAD, constant
+from gradloom.rtl.formats.tiles.norm import EPS, NARROWED, PULLED, SIZE, SPREAD, constant
 from gradloom.rtl.formats.vector import ROOT_FRAC
 from gradloom.rtl.formats.weights.linear import half_up
 
@@ -32,21 +32,35 @@ def values(words: Words, exponents: Words | int) -> np.ndarray:
 
 
 def _rows(x: np.ndarray) -> tuple[Words, Words]:
-    """Rows of codes under the largest exponent of each."""
+    """Rows of codes, and the exponent of each."""
     codes, at = (each.reshape(-1, x.shape[-1]) for each in parts(x))
-    top = at.max(1, keepdims=True)
-    return half_up(codes, np.minimum(top - at, 31)), top
+    return codes, at
 
 
 def softmax(scores: np.ndarray, factor: float) -> np.ndarray:
     """Softmax of ``factor · scores`` over the last axis."""
-    words, exponent = norm.softmax(*_rows(scores), constant(factor * np.log2(np.e)))
+    codes, at = _rows(scores)
+    top = at.max(1, keepdims=True)
+    words, exponent = norm.softmax(norm.under(codes, at, top), top, constant(factor * np.log2(np.e)))
     return values(words.reshape(scores.shape), exponent)
 
 
 def softmax_back(p: np.ndarray, dp: np.ndarray, factor: float) -> np.ndarray:
     """Gradient of the scores: ``factor · p · (dp - sum of p dp)``."""
-    words, exponents, _ = norm.softmax_back(*_rows(p), *_rows(dp), constant(factor))
+    (p_codes, p_at), (codes, at) = _rows(p), _rows(dp)
+    total = np.zeros((len(codes), 1), np.int64)
+    tops = [each[:, :1] for each in (p_at, at)]
+    for first in range(0, codes.shape[1], PULLED * EDGE):
+        some = np.s_[:, first : first + PULLED * EDGE]
+        before = sum(tops)
+        tops = [np.maximum(top, each[some].max(1, keepdims=True)) for top, each in zip(tops, (p_at, at))]
+        # What tiles in front gave falls where these have larger exponents.
+        total >>= np.minimum(sum(tops) - before, 63)
+        down = np.minimum(sum(tops) - p_at[some] - at[some], 63)
+        total += half_up(p_codes[some] * codes[some], down).sum(1, keepdims=True)
+    p_top, top = tops
+    pull, _ = norm.pull_of(total, p_top)
+    words, exponents = norm.soft_gradient(p_codes, p_at, norm.under(codes, at, top), top, pull, constant(factor))
     return values(words, exponents).reshape(p.shape)
 
 

@@ -35,6 +35,8 @@ _READINGS: dict[tuple[str, int], int] = {
     ("element", ElementOpcode.WORDS): 2,
     ("element", ElementOpcode.TABLE): 8,
 }
+#: Commands whose rows have full tiles in front of the last.
+_ROWS = (NormOpcode.LARGEST, NormOpcode.POWERS, NormOpcode.PULLS)
 
 
 @dataclass(eq=False)
@@ -133,6 +135,9 @@ def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyTy
     if queue == "update":
         return 4 * operands["beats"]
     rows, tiles = operands.get("rows", 0) + 1, operands.get("tiles", 0) + 1
+    if queue == "norm" and opcode in _ROWS:
+        beats = 8 * (tiles - 1) + -(-(operands["features"] + 1) // 8)
+        return rows * max(beats, 8) + _LATENCY
     if queue != "product":
         beats, readings = -(-(operands.get("features", 0) + 1) // 8), _READINGS.get((queue, opcode), 1)
         # Rows of a softmax that are added up take 8 cycles at least.
