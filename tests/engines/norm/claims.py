@@ -12,12 +12,12 @@ __all__ = ["sums"]
 _BEATS = 1 << 10
 #: Bits of exact sums.
 _EXACT = 64
-#: Bits of a word: of a gradient times a gain or a power, which a row of 8 beats has; of p times dp, likewise.
-_WORD, _ROW_WORD, _ROW = 18, 30, 8
+#: Bits of a word: of a gradient times a gain; of a power, or p times dp, of which a row of 16 tiles has 128 beats.
+_WORD, _ROW_WORD, _ROW, _SEEN = 18, 30, 128, 8
 
 
 def sums(unit=NormSums):
-    """A lane's sums are the exact ones of up to 1024 words of 18 bits, or 8 of 30, and of the products beside them."""
+    """A lane's sums are the exact ones of up to 1024 words of 18 bits, or 128 of 30, and of the products beside them."""
     claim = Claim()
     m = claim.m
     made = unit(lanes=8)
@@ -44,6 +44,6 @@ def sums(unit=NormSums):
     claim.lemma("beside_within", (beside <= count << PRODUCT - 1) & (beside >= -(count << PRODUCT - 1)))
     claim.check("total", inside["lane_total_0"] == total)
     claim.check("second", inside["lane_second_0"] == beside)
-    claim.cover("row_ends", row & (count == _ROW) & (total == _ROW << _ROW_WORD))
+    claim.cover("row_ends", row & (count == _SEEN) & (total == _SEEN << _ROW_WORD))
     claim.cover("least", ~row & (beside == -3 * beyond))
     return claim

@@ -31,7 +31,7 @@ class Program(PlacedProgram):
         self.rng, self.model, self.script = np.random.default_rng(seed), NormModel(config), Script(seed)
         self.results = []
         for number in range(count):
-            (self._norm, self._softmax)[number % 2]()
+            (self._norm, self._softmax, self._rows)[number % 3]()
             self.add(CONTROL, ControlOpcode.FENCE)
         if end:
             self.end()
@@ -100,6 +100,26 @@ class Program(PlacedProgram):
         self._do(Op.SOFTMAX, waits=True, tells=True, a=15, o=2, **place, **factor_operands(0.2))
         self._keep(2, rows, keys)
         self._do(Op.SOFTMAX_BACK, tells=True, a=3, b=14, o=3, **place, **factor_operands(0.2))
+        self._keep(3, rows, keys)
+
+
+    def _rows(self):
+        """Of several tiles, in two commands or three."""
+        rng = self.rng
+        rows, keys, tiles = int(rng.integers(1, 65)), int(rng.integers(1, 65)), int(rng.integers(2, 6))
+        first = int(rng.integers(1, tiles))
+        for port, slot, rule in (("a", 0, {}), ("a", 8, {"positive": True, "high": -10}), ("b", 3, {})):
+            self._fill(port, slot, self._tiles(rows, 64, tiles, **rule), last=port == "b")
+        parts = ({"tiles": first, "features": 64}, {"tiles": tiles - first, "features": keys, "more": 1})
+        factor, place = factor_operands(0.2), {"rows": rows, "features": keys, "fresh": 1}
+        for opcode, slots in ((Op.LARGEST, {"a": 0}), (Op.POWERS, {"a": 0}), (Op.PULLS, {"a": 8, "b": 3})):
+            for n, part in enumerate(parts):
+                moved = {name: slot + n * first for name, slot in slots.items()}
+                self._do(opcode, waits=opcode == Op.LARGEST and n == 0, rows=rows, **part, **moved, **factor)
+            if opcode == Op.POWERS:
+                self._do(Op.SHARES, tells=True, a=tiles - 1, o=2, **place, **factor)
+                self._keep(2, rows, keys)
+        self._do(Op.SOFT_BACK, tells=True, a=8, b=3, o=3, **place, **factor)
         self._keep(3, rows, keys)
 
 

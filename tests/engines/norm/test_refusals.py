@@ -20,6 +20,11 @@ GOOD = {
     Op.BACK: {"a": 7, "b": 7, "o": 3, "rows": 64, "features": 64},
     Op.SOFTMAX: {"a": 7, "o": 3, "rows": 64, "features": 64, "exponent": 1023},
     Op.SOFTMAX_BACK: {"a": 6, "b": 7, "o": 3, "rows": 64, "features": 64, "exponent": 511},
+    Op.LARGEST: {"a": 6, "tiles": 2, "rows": 64, "features": 3},
+    Op.POWERS: {"a": 6, "tiles": 2, "rows": 64, "features": 64, "exponent": -1024},
+    Op.SHARES: {"a": 7, "o": 3, "rows": 64, "features": 64, "exponent": 1023},
+    Op.PULLS: {"a": 6, "b": 6, "tiles": 2, "rows": 2, "a_row": 62, "features": 1},
+    Op.SOFT_BACK: {"a": 6, "b": 7, "o": 3, "rows": 64, "features": 64, "exponent": -512},
 }
 BY_ROW = {"by_row": 1, "group": 7, "rows": 5, "features": 32}
 WRONG = [
@@ -55,28 +60,56 @@ WRONG = [
     (Op.SOFTMAX_BACK, {"o": 15}),
     (Op.SOFTMAX_BACK, {"exponent": 512}),
     (Op.SOFTMAX_BACK, {"exponent": -513}),
+    (Op.LARGEST, {"tiles": 3}),
+    (Op.LARGEST, {"a_row": 1}),
+    (Op.POWERS, {"a": 7}),
+    (Op.POWERS, {"a_row": 1}),
+    (Op.SHARES, {"a": 8}),
+    (Op.SHARES, {"o": 4}),
+    (Op.SHARES, {"o_row": 1}),
+    (Op.PULLS, {"a": 7}),
+    (Op.PULLS, {"b": 7}),
+    (Op.PULLS, {"a_row": 63}),
+    (Op.SOFT_BACK, {"b": 8}),
+    (Op.SOFT_BACK, {"o": 4}),
+    (Op.SOFT_BACK, {"exponent": 512}),
 ]
+
+
+#: What an opcode needs besides SUMS.
+FIRST = {Op.POWERS: [Op.LARGEST], Op.SHARES: [Op.LARGEST, Op.POWERS], Op.SOFT_BACK: [Op.PULLS]}
+
+
+def before(opcode):
+    """What its commands follow, of tiles of zeros."""
+    script = begun(Script())
+    for each in FIRST.get(opcode, ()):
+        script.run(each, **GOOD[each]).fence()
+    return script
+
+
+def commands(script):
+    return sum(isinstance(each, BenchCommand) for each in script.steps)
 
 
 @pytest.mark.parametrize(("opcode", "wrong"), WRONG, ids=str)
 def test_bad_operands_are_refused_by_the_model(opcode, wrong):
     with pytest.raises(ValueError, match="BAD_OPERAND"):
-        begun(Script()).model.run(opcode, sizes(GOOD[opcode] | wrong))
+        before(opcode).model.run(opcode, sizes(GOOD[opcode] | wrong))
 
 
 #: A third of them, of each opcode; all with GRADLOOM_DEEP=1.
 @pytest.mark.parametrize(("opcode", "wrong"), WRONG if DEEP else WRONG[::3], ids=str)
 def test_bad_operands_are_refused(bench, opcode, wrong):
     """And the engine goes on after it."""
-    script, operands = begun(Script()), sizes(GOOD[opcode] | wrong)
+    script, operands = before(opcode), sizes(GOOD[opcode] | wrong)
     ran = bench.run(*script.steps, BenchCommand(opcode, operands), FENCE, BenchCommand(Op.SOFTMAX, {"rows": 1}))
-    assert ran.codes == [Error.BAD_OPERAND] and len(ran.done) == 2
+    assert ran.codes == [Error.BAD_OPERAND] and len(ran.done) == commands(script) + 1
 
 
 def test_operands_at_their_ends_are_taken(bench):
     for opcode, operands in GOOD.items():
-        script = begun(Script()).run(opcode, **operands)
-        script.check(bench)
+        before(opcode).run(opcode, **operands).check(bench)
     begun(Script(), **BY_ROW).run(Op.BACK_SUMS, a=6, b=6, tiles=2, rows=7, features=32, gain=30).check(bench)
 
 
@@ -114,7 +147,7 @@ def test_exponents_above_those_of_the_sums_are_refused(bench, opcode, port, expo
 
 
 def test_opcodes_that_are_not_there_are_refused(bench):
-    bench.check(BenchCommand(6, {}), errors=[Error.UNKNOWN_OPCODE])
+    bench.check(BenchCommand(11, {}), errors=[Error.UNKNOWN_OPCODE])
 
 
 @pytest.mark.parametrize("port, slots, rows", [("a", 8, 2), ("b", 8, 2), ("gain", 32, 1)])
