@@ -1,25 +1,25 @@
 """Softmaxes of rows of one tile, or of several; their logarithms; and gradients of both.
 
-The engine has softmaxes of rows of one tile. Of several, each is one of its own first, with shares p. All p have the
-same ``x - ln p``, the logarithm of the tile's sum of powers: its mean by p is that of ``p x`` and ``-p ln p``, which a
-table has. From logarithms come shares of tiles, two by two.
+The engine has softmaxes of rows of one tile in a command. Rows of several are gathered by commands that go on with
+them, then results are made tile by tile; the jobs of a row of tiles follow one another at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from gradloom.graph.operations import Softmax
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.tiles.codes import EDGE
+from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
-from gradloom.rtl.formats.tiles.functions import ENTROPY, LOGISTIC, SOFTPLUS, Curve
-from gradloom.rtl.formats.tiles.norm import NormOpcode, constant
+from gradloom.rtl.formats.tiles.functions import ENTROPY, Curve
+from gradloom.rtl.formats.tiles.norm import PULLED, NormOpcode, constant
 
 from .norms import Norms
 
-__all__ = ["BASE_2", "PART", "Softmaxes", "pairs"]
+__all__ = ["BASE_2", "PART", "Softmaxes"]
 
 BASE_2 = float(np.log2(np.e))
 #: What each value of a tile counts in a sum of rows; the sums are that much smaller.
@@ -27,15 +27,6 @@ PART = 1 / EDGE
 
 #: A tile of columns of a tensor.
 _Column = tuple[DraftValue, int]
-
-
-def pairs(count: int) -> Iterator[tuple[int, int, bool]]:
-    """Two groups of ``count`` tiles that meet, by their first tiles, and whether they are all."""
-    step = 1
-    while step < count:
-        for first in range(0, count - step, 2 * step):
-            yield first, first + step, 2 * step >= count
-        step *= 2
 
 
 class Softmaxes(Norms):
@@ -69,75 +60,48 @@ class Softmaxes(Norms):
 
     def soft(self, made: DraftValue, x: DraftValue, factor: float = 1.0) -> None:
         """Shares of rows of ``factor · x``, matrix by matrix."""
+        factors = _constant(factor * BASE_2)
         if x.wide == 1:
-            self._engine((made, 0), NormOpcode.SOFTMAX, {"a": (x, 0)}, factor * BASE_2)
+            self._engine((made, 0), NormOpcode.SOFTMAX, {"a": (x, 0)}, factors)
             return
-        own, levels = self._levels(x, factor)
-        shares, members = dict[int, _Column](), {j: [j] for j in range(x.wide)}
-        for first, second, is_last in pairs(x.wide):
-            one, other = levels[first], levels[second]
-            for group, (a, b) in ((first, (one, other)), (second, (other, one))):
-                less, share = (self._column(one[0], 0, f"{name}{first}.{second}") for name in ("less", "share"))
-                self._element(less, ElementOpcode.ADD, {"a": a, "b": b}, subtract=1)
-                self._function(share, LOGISTIC.value, less)
-                for j in members[group]:
-                    before = shares.get(j)
-                    shares[j] = share
-                    if before is not None:
-                        shares[j] = self._column(one[0], 0, f"shares{j}")
-                        self._element(shares[j], ElementOpcode.MULTIPLY, {"a": before, "b": share})
-            members[first] += members.pop(second)
-            if not is_last:
-                levels[first] = self._met(one, other)
-        for j in range(x.wide):
-            self._element((made, j), ElementOpcode.MULTIPLY, {"a": (own, j), "b": shares[j]})
+        # Half of the slots, which the other half are filled beside. What was read last is there for the next pass.
+        groups = _groups(x.wide, max(self.tiler.config.norm_slots // 2, 1))
+        for at in _places(made):
+            first = len(self.tiler.drafts)
+            self._along(made, NormOpcode.LARGEST, {"a": x}, groups, at)
+            self._along(made, NormOpcode.POWERS, {"a": x}, groups[::-1], at, factors)
+            for j in range(x.wide):
+                self._shared((made, j), NormOpcode.SHARES, {"a": (x, j)}, at, factors)
+            self.tiler.joined(first)
 
     def soft_back(self, made: DraftValue, p: DraftValue, dp: DraftValue, factor: float = 1.0) -> None:
         """The gradient of ``x``, from shares and their gradient."""
+        factors = _constant(factor)
         if p.wide == 1:
-            self._engine((made, 0), NormOpcode.SOFTMAX_BACK, {"a": (p, 0), "b": (dp, 0)}, factor)
+            self._engine((made, 0), NormOpcode.SOFTMAX_BACK, {"a": (p, 0), "b": (dp, 0)}, factors)
             return
-        both = self._like(p, "pulls")
-        for j in range(p.wide):
-            self._element((both, j), ElementOpcode.MULTIPLY, {"a": (p, j), "b": (dp, j)})
-        pull = self._total([self._sum(both, j) for j in range(p.wide)])
-        for j in range(p.wide):
-            rest, part = (self._column(p, j, name) for name in ("rest", "gradient"))
-            self._element(rest, ElementOpcode.ADD, {"a": (dp, j), "b": pull}, subtract=1)
-            self._element(part, ElementOpcode.MULTIPLY, {"a": rest, "b": (p, j)})
-            self._scale((made, j), part, factor)
+        for at in _places(made):
+            first = len(self.tiler.drafts)
+            self._along(made, NormOpcode.PULLS, {"a": p, "b": dp}, _groups(p.wide, PULLED), at)
+            for j in reversed(range(p.wide)):
+                self._shared((made, j), NormOpcode.SOFT_BACK, {"a": (p, j), "b": (dp, j)}, at, factors)
+            self.tiler.joined(first)
 
     def logarithms(self, made: DraftValue, x: DraftValue) -> None:
-        """Logarithms of shares."""
-        levels = self._levels(x, 1.0)[1]
-        for first, second, _ in pairs(x.wide):
-            levels[first] = self._met(levels[first], levels[second])
-        for j in range(x.wide):
-            self._element((made, j), ElementOpcode.ADD, {"a": (x, j), "b": levels[0]}, subtract=1)
+        """Logarithms of shares: ``x`` less that of the sum of powers.
 
-    def _levels(self, x: DraftValue, factor: float) -> tuple[DraftValue, list[_Column]]:
-        """Shares of each tile by itself, and the logarithm of its sum of powers in all columns."""
-        own, levels = self._like(x, "own"), []
+        All shares p have the same ``x - ln p``: its mean by p is that of ``p x`` and ``-p ln p``, which a table has.
+        """
+        p, terms = self._like(x, "own"), self._like(x, "terms")
+        self.soft(p, x)
         for j in range(x.wide):
-            self._engine((own, j), NormOpcode.SOFTMAX, {"a": (x, j)}, factor * BASE_2)
-        terms = self._like(x, "terms")
+            times, rest = (self._column(x, j, name) for name in ("times", "entropy"))
+            self._element(times, ElementOpcode.MULTIPLY, {"a": (x, j), "b": (p, j)})
+            self._function(rest, ENTROPY, (p, j))
+            self._element((terms, j), ElementOpcode.ADD, {"a": times, "b": rest})
+        level = self._total([self._sum(terms, j) for j in range(x.wide)])
         for j in range(x.wide):
-            times, scaled, rest = (self._column(x, j, name) for name in ("times", "scaled", "entropy"))
-            self._element(times, ElementOpcode.MULTIPLY, {"a": (x, j), "b": (own, j)})
-            self._scale(scaled, times, factor)
-            self._function(rest, ENTROPY, (own, j))
-            self._element((terms, j), ElementOpcode.ADD, {"a": scaled, "b": rest})
-            levels.append(self._sum(terms, j))
-        return own, levels
-
-    def _met(self, one: _Column, other: _Column) -> _Column:
-        """``ln(exp(one) + exp(other))``: the larger, and a function of their difference."""
-        less, more, larger, made = (self._column(one[0], 0, name) for name in ("apart", "more", "larger", "met"))
-        self._element(less, ElementOpcode.ADD, {"a": one, "b": other}, subtract=1)
-        self._function(more, SOFTPLUS.value, less)
-        self._element(larger, ElementOpcode.LARGER, {"a": one, "b": other})
-        self._element(made, ElementOpcode.ADD, {"a": larger, "b": more})
-        return made
+            self._element((made, j), ElementOpcode.ADD, {"a": (x, j), "b": level}, subtract=1)
 
     def _sum(self, x: DraftValue, j: int) -> _Column:
         """The sum of a tile's columns, in all columns: a softmax's gradient of even shares takes it away."""
@@ -147,7 +111,7 @@ class Softmaxes(Norms):
             names: dict[str, _Column | Tiles] = {"a": (x, j), "b": self.zeros} if beats < EDGE // 8 else {"b": (x, j)}
             self._element(whole, ElementOpcode.JOIN, names, split=beats % (EDGE // 8))
         rest, mean, made = (self._wide(x, name) for name in ("rest", "mean", "sum"))
-        self._engine(rest, NormOpcode.SOFTMAX_BACK, {"a": self.even, "b": whole}, 1 / PART)
+        self._engine(rest, NormOpcode.SOFTMAX_BACK, {"a": self.even, "b": whole}, _constant(1 / PART))
         self._element(mean, ElementOpcode.ADD, {"a": whole, "b": rest}, subtract=1)
         self._scale(made, mean, 1 / PART)
         return made
@@ -201,17 +165,64 @@ class Softmaxes(Norms):
         operands, tables = self.curve(curve)
         self._element(made, ElementOpcode.FUNCTION, {"a": x}, tables, **operands)
 
-    def _engine(
-        self, made: _Column, opcode: NormOpcode, operands: Mapping[str, _Column | Tiles], factor: float
+    # -- the norm engine -----------------------------------------------------------------------------------------
+
+    def _along(
+        self,
+        value: DraftValue,
+        opcode: NormOpcode,
+        operands: Mapping[str, DraftValue],
+        groups: Sequence[range],
+        at: tuple[int, int],
+        more: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """A softmax of one tile, or its gradient."""
-        (value, j), (mantissa, exponent) = made, constant(factor)
-        for number in range(value.count):
-            for i in range(value.high):
-                rows, keys = value.part(i, j)
-                given = {"rows": rows - 1, "features": keys - 1, "mantissa": mantissa, "exponent": exponent}
+        """What is gathered of rows, some tiles after the others; ``at``: row of tiles, and matrix."""
+        i, number = at
+        for n, group in enumerate(groups):
+            rows, keys = value.part(i, max(group))
+            given = {"rows": rows - 1, "features": keys - 1, "tiles": len(group) - 1, "more": int(n > 0), **more}
+            places = [(i, j, number) for j in group]
+            blocks = {port: Block.of(self.tiler.read(x, WIDE), places) for port, x in operands.items()}
 
-                def commands(held: dict[str, int], slot: int, given: dict[str, int] = given) -> Iterator:
-                    yield opcode, given | held | {"o": slot, "fresh": 1}
+            def commands(held: dict[str, int], slot: int, given: dict[str, int] = given) -> Iterator:
+                yield opcode, given | held
 
-                self.tiler.norm(value, [(i, j, number)], self._blocks(operands, i, number), commands)
+            self.tiler.norm(value, [], blocks, commands)
+
+    def _shared(
+        self,
+        made: _Column,
+        opcode: NormOpcode,
+        operands: Mapping[str, _Column | Tiles],
+        at: tuple[int, int],
+        more: Mapping[str, int],
+    ) -> None:
+        """Results of rows of a tile."""
+        (value, j), (i, number) = made, at
+        rows, keys = value.part(i, j)
+
+        def commands(held: dict[str, int], slot: int) -> Iterator:
+            yield opcode, {"rows": rows - 1, "features": keys - 1, **more, **held, "o": slot, "fresh": 1}
+
+        self.tiler.norm(value, [(i, j, number)], self._blocks(operands, i, number), commands)
+
+    def _engine(
+        self, made: _Column, opcode: NormOpcode, operands: Mapping[str, _Column | Tiles], more: Mapping[str, int]
+    ) -> None:
+        """Softmaxes of one tile, or their gradients."""
+        for at in _places(made[0]):
+            self._shared(made, opcode, operands, at, more)
+
+
+def _constant(factor: float) -> dict[str, int]:
+    mantissa, exponent = constant(factor)
+    return {"mantissa": mantissa, "exponent": exponent}
+
+
+def _groups(count: int, most: int) -> list[range]:
+    return [range(first, min(first + most, count)) for first in range(0, count, most)]
+
+
+def _places(value: DraftValue) -> Iterator[tuple[int, int]]:
+    """Rows of tiles of each matrix."""
+    return ((i, number) for number in range(value.count) for i in range(value.high))

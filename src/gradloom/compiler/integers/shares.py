@@ -6,10 +6,10 @@ import numpy as np
 
 from gradloom.graph.operations import Softmax
 from gradloom.rtl.formats.tiles.codes import EDGE
-from gradloom.rtl.formats.tiles.functions import ENTROPY, LOGISTIC, SOFTPLUS
+from gradloom.rtl.formats.tiles.functions import ENTROPY
 from gradloom.sim.reference.tiles import vector
 
-from ..commands.softmaxes import PART, pairs
+from ..commands.softmaxes import PART
 from .held import Held
 
 __all__ = ["Shares"]
@@ -40,54 +40,20 @@ class Shares:
 
     def soft(self, x: np.ndarray, factor: float = 1.0) -> Held:
         """Shares of rows."""
-        if x.shape[-1] <= EDGE:
-            return self.held(vector.softmax(x, factor))
-        own, levels = self._levels(x, factor)
-        shares, members = dict[int, np.ndarray](), {j: [j] for j in range(len(own))}
-        for first, second, is_last in pairs(len(own)):
-            one, other = levels[first], levels[second]
-            for group, (a, b) in ((first, (one, other)), (second, (other, one))):
-                share = self._stored(vector.function(self._stored(vector.add(a, b, subtract=True)), LOGISTIC.value))
-                for j in members[group]:
-                    shares[j] = self._stored(vector.multiply(shares[j], share)) if j in shares else share
-            members[first] += members.pop(second)
-            if not is_last:
-                levels[first] = self._met(one, other)
-        made = [vector.multiply(part, _like(shares[j], part)) for j, part in enumerate(own)]
-        return self.held(np.concatenate(made, axis=-1))
+        return self.held(vector.softmax(x, factor))
 
     def soft_back(self, p: np.ndarray, dp: np.ndarray, factor: float = 1.0) -> Held:
         """The gradient of scores, from shares and their gradient."""
-        if p.shape[-1] <= EDGE:
-            return self.held(vector.softmax_back(p, dp, factor))
-        parts = list(zip(_columns(p), _columns(dp)))
-        pull = self._total([self._sum(self._stored(vector.multiply(one, part))) for one, part in parts])
-        made = []
-        for one, part in parts:
-            rest = self._stored(vector.add(part, _like(pull, part), subtract=True))
-            made.append(vector.scaled(self._stored(vector.multiply(rest, one)), factor))
-        return self.held(np.concatenate(made, axis=-1))
+        return self.held(vector.softmax_back(p, dp, factor))
 
     def logarithms(self, x: np.ndarray) -> Held:
-        levels = self._levels(x, 1.0)[1]
-        for first, second, _ in pairs(len(levels)):
-            levels[first] = self._met(levels[first], levels[second])
-        made = [vector.add(part, _like(levels[0], part), subtract=True) for part in _columns(x)]
+        parts, terms = _columns(x), []
+        for part, p in zip(parts, _columns(self.soft(x).values)):
+            times, rest = vector.multiply(part, p), vector.function(p, ENTROPY)
+            terms.append(self._stored(vector.add(self._stored(times), self._stored(rest))))
+        level = self._total([self._sum(each) for each in terms])
+        made = [vector.add(part, _like(level, part), subtract=True) for part in parts]
         return self.held(np.concatenate(made, axis=-1))
-
-    def _levels(self, x: np.ndarray, factor: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Shares of each tile, and the logarithm of its sum of powers in all columns."""
-        own, levels = [], []
-        for part in _columns(x):
-            p = self._stored(vector.softmax(part, factor))
-            scaled = self._stored(vector.scaled(self._stored(vector.multiply(part, p)), factor))
-            levels.append(self._sum(self._stored(vector.add(scaled, self._stored(vector.function(p, ENTROPY))))))
-            own.append(p)
-        return own, levels
-
-    def _met(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        more = self._stored(vector.function(self._stored(vector.add(one, other, subtract=True)), SOFTPLUS.value))
-        return self._stored(vector.add(self._stored(vector.larger(one, other)), more))
 
     def _sum(self, x: np.ndarray) -> np.ndarray:
         """The sum of a tile's columns, in all columns."""

@@ -1,6 +1,6 @@
 """Jobs that have no slots yet, and what they read and write."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gradloom.rtl.formats.tiles.records import BEAT, TileRecord
@@ -69,23 +69,28 @@ Build = Callable[[TileJob, int, Hold], None]
 
 @dataclass(frozen=True)
 class Draft:
-    """A job before it has slots; ``results``: result slots that it takes."""
+    """A job before it has slots; ``results``: result slots that it takes.
+
+    ``then``: jobs that its engine does next, for which it keeps something.
+    """
 
     engine: str
     build: Build
     results: int
+    then: tuple["Draft", ...] = ()
 
 
 @dataclass(frozen=True)
 class Sketch:
     """A draft and its job as if all slots were the first.
 
-    ``blocks``: those that it reads, by port.
+    ``blocks``: those that it reads, by port. ``then``: of the drafts behind it.
     """
 
     draft: Draft
     job: TileJob
     blocks: list[tuple[str, Block]]
+    then: list["Sketch"] = field(default_factory=list)
 
     @classmethod
     def of(cls, draft: Draft) -> "Sketch":
@@ -98,10 +103,33 @@ class Sketch:
 
         job = TileJob(draft.engine)
         draft.build(job, 0, hold)
-        return cls(draft, job, list(blocks))
+        return cls(draft, job, list(blocks), [cls.of(each) for each in draft.then])
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads results, or there are none."""
+        return bool(self.job.stores or not self.draft.results)
+
+    def jobs(self) -> Iterator["Sketch"]:
+        """It and those behind it; without those whose results nobody reads, which no STORE would take out of slots."""
+        some = [each for each in (self, *self.then) if each.is_read]
+        if not self.then or any(each.job.stores for each in some):
+            for n, each in enumerate(some):
+                each.job.keeps = n < len(some) - 1
+                yield each
 
     def task(self) -> OrderedTask:
-        """The same for the order of jobs."""
+        """The same for the order of jobs, with those behind it."""
+        own, *more = [each._task() for each in self.jobs()]
+        if not more:
+            return own
+        reads, writes = dict(own.reads), dict(own.writes)
+        for each in more:
+            reads |= each.reads
+            writes |= each.writes
+        return OrderedTask(own.engine, reads, writes, sum(each.work for each in (own, *more)))
+
+    def _task(self) -> OrderedTask:
         job, reads = self.job, dict[tuple[str, int], int]()
         for port, block in self.blocks:
             reads |= {(port, at): record.beats for at, record in zip(block.offsets, block.records)}

@@ -95,7 +95,7 @@ class TileJob:
 
     ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
     them while LOADs go on. ``waits``: its STOREs wait for its commands. ``chained``: its engine keeps something for the
-    next such job, so they stay in order. ``tables``: tables that its commands look up; ``table``: the one that it
+    next such job, so they stay in order. ``keeps``: ... for its next job, which follows at once. ``tables``: tables that its commands look up; ``table``: the one that it
     writes, behind which those jobs stay.
     """
 
@@ -107,6 +107,7 @@ class TileJob:
     streams: bool = False
     waits: bool = True
     chained: bool = False
+    keeps: bool = False
     tables: Sequence[int] = ()
     table: int | None = None
 
@@ -129,11 +130,13 @@ def _linked(program: PlacedProgram, jobs: Sequence[TileJob]) -> list[PacedComman
     used: dict[tuple[str, str, int], list[PacedCommand]] = defaultdict(list)
     left: dict[tuple[str, int], list[PacedCommand]] = defaultdict(list)
     tables: dict[int, PacedCommand] = {}
+    turns: dict[str, _Turns] = defaultdict(_Turns)
     for job in jobs:
         loads = [_load(program, job.engine, each) for each in job.loads]
         commands = [_command(program, job.engine, *each) for each in job.commands]
         stores = [_store(program, job.engine, each) for each in job.stores]
         last, commands[0].then = commands[-1], commands[1:]
+        commands[0].after += turns[job.engine].take(last, keeps=job.keeps)
         commands[0].after += [tables[table] for table in job.tables]
         if job.table is not None:
             tables[job.table] = last
@@ -166,6 +169,25 @@ def _linked(program: PlacedProgram, jobs: Sequence[TileJob]) -> list[PacedComman
             written[store.offset] = command
         made += [*loads, *commands, *stores]
     return made
+
+
+class _Turns:
+    """Jobs of an engine that may change places, but none gets between two of which one keeps something for the next."""
+
+    def __init__(self) -> None:
+        self.keeps = False
+        self.fixed: list[PacedCommand] = []
+        self.free: list[PacedCommand] = []
+
+    def take(self, last: PacedCommand, *, keeps: bool) -> list[PacedCommand]:
+        """What a job comes after; ``last``: its last command."""
+        before = self.fixed
+        if keeps or self.keeps:
+            before, self.fixed, self.free = self.fixed + self.free, [last], []
+        else:
+            self.free.append(last)
+        self.keeps = keeps
+        return before
 
 
 Tokens = dict[PacedCommand, list[Token]]

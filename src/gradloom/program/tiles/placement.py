@@ -112,7 +112,7 @@ class Placement:
         return job
 
     def _built(self, sketch: Sketch) -> TileJob:
-        job, blocks = TileJob(sketch.draft.engine), dict[tuple[str, tuple[int, ...]], int]()
+        job, blocks = TileJob(sketch.draft.engine, keeps=sketch.job.keeps), dict[tuple[str, tuple[int, ...]], int]()
 
         def hold(job: TileJob, name: str, block: Block) -> int:
             """First slot of a block; what is not there is loaded."""

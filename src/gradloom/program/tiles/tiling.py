@@ -90,6 +90,11 @@ class Tiler:
         """A job; ``results``: slots of them."""
         self.drafts.append(Draft(engine, build, results))
 
+    def joined(self, first: int) -> None:
+        """Jobs from number ``first`` on follow one another at once: their engine keeps something for the next."""
+        head, *rest = self.drafts[first:]
+        self.drafts[first:] = [replace(head, then=tuple(rest))]
+
     def _job(self, engine: str, build: Build, value: DraftValue, at: Sequence[tuple[int, ...]]) -> None:
         """A job that makes the tiles ``at`` of a tensor, a result slot each."""
 
@@ -114,8 +119,8 @@ class Tiler:
         return self.written(self.sketches(), self.program)
 
     def sketches(self) -> list[Sketch]:
-        """All jobs. Results that nobody reads, which no STORE would take out of their slots, are not made."""
-        return [each for each in map(Sketch.of, self.drafts) if each.job.stores or not each.draft.results]
+        """All jobs that make something that is read."""
+        return [each for each in map(Sketch.of, self.drafts) if any(each.jobs())]
 
     def written(self, sketches: Sequence[Sketch], program: PlacedProgram) -> list[TileJob]:
         """Jobs in their order, as a program."""
@@ -124,7 +129,8 @@ class Tiler:
         for engine, ports in self.ports.items():
             room[engine] = {port: count * 3 // 4 for port, count in ports.items()}
         order = ordered([each.task() for each in sketches], RESULTS, room)
-        jobs = Placement(self.config, self.ports, [sketches[number] for number in order]).jobs(self.shown)
+        placed = [each for number in order for each in sketches[number].jobs()]
+        jobs = Placement(self.config, self.ports, placed).jobs(self.shown)
         write(program, jobs)
         program.end()
         return jobs
