@@ -9,7 +9,7 @@ from gradloom.compiler.commands.gathers import shifts
 from gradloom.compiler.commands.tied import repeated_rows
 from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
-from gradloom.graph.operations import Activation, Add, Convolution, Linear, Norm, Reduce
+from gradloom.graph.operations import Activation, Add, Attention, Convolution, Linear, Norm, Reduce
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine as Models
 from gradloom.sim.run.machine import MachineRunner
@@ -74,6 +74,17 @@ def test_a_norm_of_more_rows_than_slots_hold():
     whole = headed([Linear((x,), first, "first"), norm], [x], 70)
     config = replace(SMALL, x_slots=32, w_slots=32, norm_slots=8)
     same(learning_of(whole, "classes", "lora", targets="first,head", rank=2), None, 3, config, samples=1)
+
+
+@pytest.mark.parametrize("keys", [100, 256])
+def test_attention_over_several_tiles_of_keys(keys):
+    """Forward and back: rows of probabilities are gathered over tiles, the last of which may be narrow."""
+    x = tensor("x", keys, 12)
+    parts = [Linear((x,), tensor(name, keys, 20), f"{name}_layer") for name in "qkv"]
+    seen = Attention(tuple(each.o for each in parts), tensor("seen", keys, 20), 2, 0.25)
+    config = replace(SMALL, x_slots=32, w_slots=32, norm_slots=8)
+    learning = learning_of(headed([*parts, seen], [x], 70), "classes", "lora", targets="*", rank=2)
+    same(learning, None, 3, config, samples=1)
 
 
 def test_channels_of_several_tiles_come_alone():

@@ -31,6 +31,7 @@ from ..tile_results import TileResults, results_of
 from ..words import accept
 from .lane import Kind, NormLane
 from .memories import GAINS, NormGains, NormKnown, NormOperand
+from .passes import FIRST, GO_ON, GROUPS, ROWS, SUMS, WHOLE, any_of
 from .statistics import NormStatistics
 from .sums import NormSums
 from .walk import NormWalk
@@ -41,33 +42,9 @@ __all__ = ["RESULTS", "NormEngine"]
 _BEAT = 8
 #: Slots of results.
 RESULTS = 4
-#: The first pass of each opcode; a pass is followed by the next kind until the last of its opcode.
-_FIRST = {
-    NormOpcode.SUMS: Kind.SUMS,
-    NormOpcode.NORM: Kind.NORM,
-    NormOpcode.BACK_SUMS: Kind.BACK_SUMS,
-    NormOpcode.BACK: Kind.BACK,
-    NormOpcode.SOFTMAX: Kind.LARGEST,
-    NormOpcode.SOFTMAX_BACK: Kind.PULLS,
-    NormOpcode.LARGEST: Kind.LARGEST,
-    NormOpcode.POWERS: Kind.POWERS,
-    NormOpcode.SHARES: Kind.SHARES,
-    NormOpcode.PULLS: Kind.PULLS,
-    NormOpcode.SOFT_BACK: Kind.SOFT_BACK,
-}
-_WHOLE = (NormOpcode.SOFTMAX, NormOpcode.SOFTMAX_BACK)
-_GO_ON = (Kind.LARGEST, Kind.POWERS, Kind.PULLS)
-_SUMS = (Kind.SUMS, Kind.BACK_SUMS, *_GO_ON)
-#: What is gathered of groups, and of rows of a softmax.
-_GROUPS = (NormOpcode.SUMS, NormOpcode.BACK_SUMS)
-_ROWS = (NormOpcode.LARGEST, NormOpcode.POWERS, NormOpcode.PULLS)
 #: From beats that are read to lanes, and to their results.
 _TO_LANES = 2
 _TO_WORDS = _TO_LANES + NormLane.latency
-
-
-def _any(value, kinds):
-    return Cat(value == kind for kind in kinds).any()
 
 
 class NormEngine(wiring.Component):
@@ -143,7 +120,7 @@ class NormEngine(wiring.Component):
             results.write.row.eq(self._args.o_row + there.row),
             results.write.exponent.eq(exponent),
             # mutant stale: results.fresh.valid.eq(0),
-            results.fresh.valid.eq(self._starts & self._args.fresh & ~_any(kind, _SUMS)),
+            results.fresh.valid.eq(self._starts & self._args.fresh & ~any_of(kind, SUMS)),
             results.fresh.slot.eq(self._args.o),
         ]
         self._write(m, results, lanes, there, counts)
@@ -154,7 +131,7 @@ class NormEngine(wiring.Component):
     def _write(self, m, results, lanes, there, counts):
         """Words become results, two beats of half the lanes at once."""
         words, write = Cat(lane.word for lane in lanes), results.write
-        made = there.valid & ~_any(self._kind, _SUMS)
+        made = there.valid & ~any_of(self._kind, SUMS)
         if self.lanes == _BEAT:
             m.d.comb += [write.valid.eq(made), write.beat.eq(there.beat), write.mask.eq(counts), write.words.eq(words)]
             return
@@ -175,15 +152,15 @@ class NormEngine(wiring.Component):
         """
         args, opcode, register = self._args, self._opcode, partial(registered, m)
         sums, back_sums = opcode == NormOpcode.SUMS, opcode == NormOpcode.BACK_SUMS
-        groups, norm, rows = sums | back_sums, opcode <= NormOpcode.BACK, _any(opcode, _ROWS)
-        soft_back = _any(opcode, (NormOpcode.SOFTMAX_BACK, NormOpcode.SOFT_BACK))
+        groups, norm, rows = sums | back_sums, opcode <= NormOpcode.BACK, any_of(opcode, ROWS)
+        soft_back = any_of(opcode, (NormOpcode.SOFTMAX_BACK, NormOpcode.SOFT_BACK))
         self._soft_b = soft_back | (opcode == NormOpcode.PULLS)
         uses_b = back_sums | (opcode == NormOpcode.BACK) | self._soft_b
         self._sums_of_x, self._rows, self._gathers = Signal(), register(rows), register(groups | rows)
         # What the opcode says is in registers, which settle before they are looked at.
         self._more, self._gathered = register(rows & args.more), Signal(range(ROW_TILES + 1))
         tiles = self._tiles = register(Mux(groups | rows, args.tiles, 0), 4)
-        with m.If(self._starts & _any(self._kind, _GO_ON)):
+        with m.If(self._starts & any_of(self._kind, GO_ON)):
             m.d.sync += self._gathered.eq(Mux(self._more, self._gathered, 0) + tiles + 1)
         self._by_row, self._group, self._size = Signal(), Signal(3), Signal(4)
         by_row = Mux(sums, args.by_row, self._by_row)
@@ -222,11 +199,11 @@ class NormEngine(wiring.Component):
         """
         args, kind = self._args, self._kind
         walk = place(m, "walk", NormWalk(lanes=self.lanes), platform)
-        tiles, goes_on = self._tiles, registered(m, _any(self._opcode, _WHOLE))
-        self._columns = registered(m, _any(self._opcode, _GROUPS)) & ~self._by_row
+        tiles, goes_on = self._tiles, registered(m, any_of(self._opcode, WHOLE))
+        self._columns = registered(m, any_of(self._opcode, GROUPS)) & ~self._by_row
         sums = Signal()
         m.d.comb += [
-            sums.eq(_any(kind, _SUMS)),
+            sums.eq(any_of(kind, SUMS)),
             walk.start.eq(self._starts),
             walk.columns.eq(self._columns),
             walk.paced.eq(sums),
@@ -244,7 +221,7 @@ class NormEngine(wiring.Component):
                 with m.If(begins):
                     m.d.sync += [
                         self._busy.eq(1),
-                        kind.eq(Array(_FIRST[opcode] for opcode in NormOpcode)[self._opcode]),
+                        kind.eq(Array(FIRST[opcode] for opcode in NormOpcode)[self._opcode]),
                         self._scan_tile.eq(0),
                     ]
                     m.next = "SCAN"
@@ -274,7 +251,7 @@ class NormEngine(wiring.Component):
             with m.State("REST"):
                 m.d.sync += left.eq(left - 1)
                 with m.If(left == 0):
-                    with m.If(goes_on & _any(kind, _GO_ON)):
+                    with m.If(goes_on & any_of(kind, GO_ON)):
                         m.d.sync += kind.eq(kind + 1)
                         m.next = "AGAIN"
                     with m.Else():
@@ -353,12 +330,12 @@ class NormEngine(wiring.Component):
             m.d.sync += self._top.eq(Mux(self._sums_of_x & (x_most < LEAST), LEAST, x_most))
         with m.If(self._starts & ((opcode == NormOpcode.BACK_SUMS) | pulls) & (rises[1] | ~more)):
             m.d.sync += self._gradient_top.eq(gradient_most)
-        follows = _any(opcode, (NormOpcode.NORM, NormOpcode.POWERS, NormOpcode.SHARES, NormOpcode.SOFT_BACK))
+        follows = any_of(opcode, (NormOpcode.NORM, NormOpcode.POWERS, NormOpcode.SHARES, NormOpcode.SOFT_BACK))
         # mutant any-exponent: m.d.sync += Signal().eq(
         m.d.sync += self._refused.eq(
             bad
             | ((back | follows) & (x_most > self._top))
-            | (_any(opcode, (NormOpcode.BACK, NormOpcode.SOFT_BACK)) & (gradient_most > self._gradient_top))
+            | (any_of(opcode, (NormOpcode.BACK, NormOpcode.SOFT_BACK)) & (gradient_most > self._gradient_top))
             | (self._soft_b & (x_most > -LIFT))
         )
 
@@ -499,7 +476,7 @@ class NormEngine(wiring.Component):
             sums.fall.eq(self._fall),
             sums.ahead.eq(args.a_row + delay(m, walk.row, _TO_WORDS - 2)),
             *(sums.i[name].eq(there[name]) for name in ("first", "last", "beat")),
-            sums.i.valid.eq(there.valid & _any(kind, _SUMS)),
+            sums.i.valid.eq(there.valid & any_of(kind, SUMS)),
             sums.i.row.eq(args.a_row + there.row),
             sums.i.mask.eq(counts),
             *(sums.i.words[n].eq(lane.word) for n, lane in enumerate(lanes)),

@@ -33,8 +33,8 @@ __all__ = ["GroupWord", "GradientWord", "HALVES", "Kind", "NormLane", "PRODUCT"]
 #: Bits of a normalised value; of its product with 18 bits.
 _NORMALISED = ALIGNED
 PRODUCT = _NORMALISED + PULL
-#: Bits of a score in halves of the unit of the largest: as many as what rows of later tiles have under a larger one need
-#: to be the largest that all of them would have at once.
+#: Bits of a score in halves of the common unit. Halves that round down fall to a larger unit as if they had been made
+#: under it, so the largest score does not depend on the order of tiles.
 HALVES = WIDE + 1
 #: What is known of a group after SUMS, or of a row of a softmax: ``sum`` is its level.
 GroupWord = data.StructLayout({"sum": signed(32), "mantissa": ROOT_FRAC, "exponent": 5})

@@ -44,9 +44,7 @@ class NormRows(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.kept = kept = Memory(
-            shape=signed(ROW), depth=EDGE, init=[], attrs={"ram_style": "distributed"}
-        )
+        m.submodules.kept = kept = Memory(shape=signed(ROW), depth=EDGE, init=[], attrs={"ram_style": "distributed"})
         into, read = kept.write_port(), kept.read_port()
         m.d.comb += [
             into.en.eq(self.write.valid),

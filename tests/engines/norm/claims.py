@@ -17,7 +17,7 @@ _WORD, _ROW_WORD, _ROW, _SEEN = 18, 30, 128, 8
 
 
 def sums(unit=NormSums):
-    """A lane's sums are the exact ones of up to 1024 words of 18 bits, or 128 of 30, and of the products beside them."""
+    """A lane's sums are the exact ones of up to 1024 words of 18 bits, or 128 of 30, and of the products beside."""
     claim = Claim()
     m = claim.m
     made = unit(lanes=8)

@@ -102,7 +102,6 @@ class Program(PlacedProgram):
         self._do(Op.SOFTMAX_BACK, tells=True, a=3, b=14, o=3, **place, **factor_operands(0.2))
         self._keep(3, rows, keys)
 
-
     def _rows(self):
         """Of several tiles, in two commands or three."""
         rng = self.rng

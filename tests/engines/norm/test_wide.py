@@ -1,4 +1,4 @@
-"""Softmaxes of rows of several tiles: RTL equals the model word for word, under stalls and long holds, and its cycles."""
+"""Softmaxes of rows of several tiles: RTL equals the model, under stalls and long holds, and its cycles."""
 
 import numpy as np
 import pytest

@@ -26,8 +26,8 @@ def images():
 
 #: Network, machine, what learns, and cycles, beats read and written, commands of a step of 4 samples.
 STEPS = {
-    "a norm, few slots": (network, SMALL, "second,last", (20421, 5489, 2415, 510)),
-    "a norm, forwards": (network, WIDE, "*", (23649, 4713, 1648, 673)),
+    "a norm, few slots": (network, SMALL, "second,last", (17154, 3811, 2061, 452)),
+    "a norm, forwards": (network, WIDE, "*", (20685, 3494, 1573, 622)),
     "images, forwards": (images, WIDE, "*", (79126, 16743, 8222, 1063)),
     "images, results leave": (images, replace(WIDE, forwards=0), "last:2", (16106, 8261, 3632, 255)),
 }

@@ -20,7 +20,7 @@ from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.operations import Add, Attention, Concat, Convolution, Linear, Norm, Upsample
 from gradloom.rtl.engines.element.latencies import FINISH, START
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
-from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.norm import PULLED, NormOpcode
 from gradloom.rtl.formats.tiles.records import BEAT
 from gradloom.sim.time.norm import norm_cycles
 
@@ -32,6 +32,11 @@ __all__ = ["UNITS", "Bound", "step_bounds", "summed"]
 UNITS = ("array", "element", "norm", "read", "write")
 #: Features of a beat of the element engine, and words of a beat.
 _CODES, _WORDS = 8, 4
+#: What is gathered of rows of several tiles, and what then makes results.
+_PASSES = {
+    NormOpcode.SOFTMAX: ((NormOpcode.LARGEST, NormOpcode.POWERS), NormOpcode.SHARES),
+    NormOpcode.SOFTMAX_BACK: ((NormOpcode.PULLS,), NormOpcode.SOFT_BACK),
+}
 
 
 @dataclass(frozen=True)
@@ -208,15 +213,23 @@ class _Step:
         self.made.append((bound, made))
 
     def _soft(self, bound: Bound, made: _Matrix, opcode: NormOpcode, *operands: _Matrix) -> None:
+        """Rows of several tiles are gathered first; what slots do not hold is read again for each pass."""
+        tiles, slots = -(-made.features // EDGE), self.config.norm_slots
+        passes, last = _PASSES[opcode]
+        again = 1 + len(passes) * max(tiles - slots, 0) / tiles
         for x in operands:
-            self._read(bound, "norm", x, WIDE)
+            self._read(bound, "norm", x, WIDE, again)
+        most = PULLED if opcode == NormOpcode.SOFTMAX_BACK else max(slots // 2, 1)
+        parts = [range(first, min(first + most, tiles)) for first in range(0, tiles, most)]
+        commands = [(each, part) for each in passes for part in parts] + [(last, range(j, j + 1)) for j in range(tiles)]
+        if tiles == 1:
+            commands = [(opcode, range(1))]
         whole, rest = divmod(made.rows, EDGE)
-        # Rows of keys beyond a tile would be tiles of a row of sums.
-        tiles, features = -(-made.features // EDGE), min(EDGE, made.features)
         for rows, count in ((EDGE, whole), (rest, 1)):
-            if rows:
-                given = {"rows": rows - 1, "features": features - 1}
-                bound.norm += made.count * count * tiles * norm_cycles(opcode, given, True, self.config.norm_lanes)
+            for each, part in commands if rows and count else ():
+                features = min(made.features - EDGE * (part.stop - 1), EDGE)
+                given = {"rows": rows - 1, "features": features - 1, "tiles": len(part) - 1}
+                bound.norm += made.count * count * norm_cycles(each, given, True, self.config.norm_lanes)
         self.made.append((bound, made))
 
     def _weights(self, each: Linear | Convolution) -> _Matrix:

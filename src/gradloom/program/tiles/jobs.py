@@ -95,8 +95,8 @@ class TileJob:
 
     ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
     them while LOADs go on. ``waits``: its STOREs wait for its commands. ``chained``: its engine keeps something for the
-    next such job, so they stay in order. ``keeps``: ... for its next job, which follows at once. ``tables``: tables that its commands look up; ``table``: the one that it
-    writes, behind which those jobs stay.
+    next such job, so they stay in order. ``keeps``: the same for its next job, none gets between. ``tables``: tables
+    that its commands look up; ``table``: the one that it writes, behind which those jobs stay.
     """
 
     engine: str
