@@ -5,8 +5,8 @@ import pytest
 
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.graph.operations import Attention, Linear, Softmax
-from gradloom.rtl.formats.tiles.codes import EDGE, WIDE, coded
-from gradloom.rtl.formats.tiles.functions import ENTROPY, LOGISTIC, SOFTPLUS
+from gradloom.rtl.formats.tiles.codes import WIDE, coded
+from gradloom.rtl.formats.tiles.functions import ENTROPY
 from gradloom.sim.reference.tiles import vector
 
 from .nets import headed, network, tensor
@@ -42,12 +42,9 @@ def test_more_classes_than_a_tile_has(classes):
 
 
 def bound(x, features):
-    """Of a row's logarithm: of each value five codes of 16 bits and a table, summed; then of tiles that meet."""
+    """Of a row's logarithm: of each value five codes of 16 bits and a table, summed."""
     code = 2.0**-15
-    each = 5 * code * (np.abs(x).max() + 1) + code * 16 + ENTROPY.error
-    tiles = -(-features // EDGE)
-    meets = np.ceil(np.log2(tiles)) * (SOFTPLUS.value.error + 4 * code * (np.abs(x).max() + 8))
-    return 2 * EDGE * each + meets
+    return 2 * features * (5 * code * (np.abs(x).max() + 1) + code * 16 + ENTROPY.error)
 
 
 def test_the_entropy_of_a_share():
@@ -70,12 +67,12 @@ def test_integers_are_near_mathematics(features, size):
     off = bound(x, features)
     assert np.abs(exact.logarithms(x).exact - logs).max() <= off
     p = exact.soft(x)
-    # A share is that of its tile times one of logistic functions of logarithms.
-    part = np.expm1(2 * off) + np.ceil(np.log2(max(features / EDGE, 1))) * LOGISTIC.value.error + 2.0**-14
+    # Two codes of 16 bits of a score and the row's largest, then a table.
+    part = np.expm1(2.0**-14 * np.abs(x).max()) + 2.0**-14
     assert np.abs(p.exact - np.exp(logs)).max() <= part
     assert np.abs(p.values.sum(1) - 1).max() <= part
     dp = exact.held(random.standard_normal(x.shape)).values
     wanted = p.values * (dp - (p.values * dp).sum(1, keepdims=True))
+    # A pull has half a unit of each product.
     code = 2.0**-15 * np.abs(dp).max()
-    tiles = -(-features // EDGE)
-    assert np.abs(exact.soft_back(p.values, dp).exact - wanted).max() <= code * (4 + 4 * EDGE * tiles)
+    assert np.abs(exact.soft_back(p.values, dp).exact - wanted).max() <= code * (1 + features * 2.0**-14)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.formats.tiles.codes import EDGE, WIDE, coded
+from gradloom.rtl.formats.tiles.norm import PULLED, constant
 from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
-from gradloom.rtl.formats.tiles.norm import constant
 from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.sim.reference.norm import NormModel
 from gradloom.sim.reference.tiles import norm as tile_norm
@@ -131,6 +131,67 @@ def test_softmax_of_heads(keys):
     tiles.load("b", 2, dp)
     tiles.run(Op.SOFTMAX_BACK, a=1, b=2, o=0, rows=24, fresh=1, **place, **factor_operands(factor))
     assert (tiles.stored(0, 24, keys) == coded(back, WIDE).values).all()
+
+
+def wide(seed, rows, keys, scale):
+    """Tiles whose exponents differ."""
+    rng = np.random.default_rng(seed)
+    sizes_of = np.exp2(rng.integers(-3, 1, -(-keys // EDGE))).repeat(EDGE)[:keys]
+    return coded(scale * rng.standard_normal((rows, keys)) * sizes_of, WIDE).values
+
+
+@pytest.mark.parametrize("keys", [65, 200, 512])
+def test_softmax_of_rows_of_several_tiles(keys):
+    """Commands over three tiles at once and over pairs give what functions on tensors do."""
+    rows, factor = 24, 20**-0.5
+    scores, dp = wide(1, rows, keys, 30), wide(2, rows, keys, 2.0**-9)
+    shares = coded(tile_norm.softmax(scores, factor), WIDE).values
+    back = coded(tile_norm.softmax_back(shares, dp, factor), WIDE).values
+    columns = [np.s_[:, first : first + EDGE] for first in range(0, keys, EDGE)]
+
+    def run(tiles, first, count, opcode, **operands):
+        features = keys - EDGE * (first + count - 1) if first + count == len(columns) else EDGE
+        whole = {"rows": rows, "features": features, "tiles": count} | factor_operands(operands.pop("factor", 1.0))
+        tiles.run(opcode, a=first, b=first, **whole, **operands)
+
+    tiles, two = Tiles(), factor * np.log2(np.e)
+    for n, each in enumerate(columns):
+        tiles.load("a", n, scores[each])
+    for opcode in (Op.LARGEST, Op.POWERS):
+        for first in range(0, len(columns), 3):
+            run(tiles, first, min(3, len(columns) - first), opcode, factor=two, more=int(first > 0))
+    for n, each in enumerate(columns):
+        run(tiles, n, 1, Op.SHARES, factor=two, fresh=1)
+        assert (tiles.stored(0, rows, shares[each].shape[1]) == shares[each]).all()
+    for n, each in enumerate(columns):
+        tiles.load("a", n, shares[each])
+        tiles.load("b", n, dp[each])
+    for first in range(0, len(columns), PULLED):
+        run(tiles, first, min(PULLED, len(columns) - first), Op.PULLS, more=int(first > 0))
+    for n, each in enumerate(columns):
+        run(tiles, n, 1, Op.SOFT_BACK, factor=factor, fresh=1)
+        assert (tiles.stored(0, rows, shares[each].shape[1]) == back[each]).all()
+    assert tiles.model.saturated == 0
+
+
+@pytest.mark.parametrize("keys", [7, 100, 1000, 4096])
+def test_softmaxes_are_near_mathematics(keys):
+    """Within what codes of 16 bits under the row's largest exponent, powers of 17 bits and sums of 27 leave."""
+    factor = 0.3
+    scores, dp = wide(1, 8, keys, 20), wide(2, 8, keys, 2.0**-9)
+    unit, its = (2.0 ** tile_norm.parts(each)[1].max() for each in (scores, dp))
+    made = tile_norm.softmax(scores, factor)
+    exact = np.exp(factor * (scores - scores.max(1, keepdims=True)))
+    exact /= exact.sum(1, keepdims=True)
+    off = np.expm1(2 * factor * unit) + 2.0**-14 + keys * 2.0**-27
+    assert (np.abs(made - exact) <= off * exact + 2.0**-26).all()
+    p = coded(made, WIDE).values
+    p_unit = 2.0 ** tile_norm.parts(p)[1].max()
+    wanted = factor * p * (dp - (p * dp).sum(1, keepdims=True))
+    # Half a unit of dy; of the pull half a unit a product, one more a command, and its own.
+    each = its * (0.5 + keys * p_unit + 2.0**-8)
+    found = tile_norm.softmax_back(p, dp, factor)
+    assert (np.abs(found - wanted) <= 1.01 * factor * p * each + 2.0**-16 * abs(wanted)).all()
 
 
 def test_constants():
