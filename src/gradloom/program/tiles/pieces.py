@@ -73,6 +73,9 @@ class Survey(_Counted):
         self._by_value: dict[int, _Noted] = {}
         self._by_tiles: dict[int, _Noted] = {}
 
+    def joined(self, first: int) -> None:
+        """See :class:`Tiler`; there are no jobs."""
+
     def put(self, content: bytes) -> int:
         """Room for bytes that are there before, which a survey does not keep."""
         return self.room(len(content), AreaKind.FROZEN)
@@ -185,8 +188,9 @@ class Pieces(_Counted):
         """The piece ends."""
         if sketches := self.sketches():
             alone = range(self._shared, self._used)
-            self.shown = {store.offset for each in sketches for store in each.job.stores if store.offset not in alone}
-            kind, offsets = _named(sketches, self.shown)
+            jobs = [each for sketch in sketches for each in sketch.jobs()]
+            self.shown = {store.offset for each in jobs for store in each.job.stores if store.offset not in alone}
+            kind, offsets = _named(jobs, self.shown)
             if (piece := self._first.get(kind)) is None:
                 program = PlacedProgram(self.config, memory=self.program.memory)
                 self.written(sketches, program)
@@ -218,6 +222,15 @@ def _named(sketches: Sequence[Sketch], shown: Collection[int]) -> tuple[bytes, t
         blocks = [
             (port, [*map(at, block.offsets)], [each.size for each in block.records]) for port, block in each.blocks
         ]
-        kinds = job.engine, each.draft.results, job.streams, job.waits, job.chained, tuple(job.tables), job.table
+        kinds = (
+            job.engine,
+            each.draft.results,
+            job.streams,
+            job.waits,
+            job.chained,
+            job.keeps,
+            tuple(job.tables),
+            job.table,
+        )
         made.update(repr((kinds, job.commands, [*map(store, job.stores)], [*map(load, job.loads)], blocks)).encode())
     return made.digest(), tuple(names)
