@@ -77,13 +77,15 @@ class Products(Elements):
 
         def some(own: DraftValue, part: slice) -> None:
             some = [(pair, [k for of, k in places[part] if of is pair]) for pair in pairs]
-            for j in range(made.wide):
+            # As many columns as their weights are held of: rows come once for all of them.
+            most = max(self.tiler.config.w_slots // sum(len(ks) for _, ks in some), 1)
+            groups = [range(j, min(j + most, made.wide)) for j in range(0, made.wide, most)]
+            for i, j in ((i, j) for group in groups for i in range(made.high) for j in group):
                 bias = None if layer is None or part.start else self.bias(*layer, j)
-                for i in range(made.high):
-                    terms = [
-                        self._term(*pair, i, j, back, deep) for pair, ks in some for deep in pair[1].spans(ks, j, back)
-                    ]
-                    self.tiler.product(own, (i, j), terms, bias=bias, positive=positive and len(parts) == 1)
+                terms = [
+                    self._term(*pair, i, j, back, deep) for pair, ks in some for deep in pair[1].spans(ks, j, back)
+                ]
+                self.tiler.product(own, (i, j), terms, bias=bias, positive=positive and len(parts) == 1)
 
         self.added(made, parts, some, **({"positive": 1} if positive else {}))
 

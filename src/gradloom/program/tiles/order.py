@@ -21,6 +21,8 @@ _SAME, _AHEAD, _LEAST = 50, 2000, 64
 _SEEN = 32
 #: Cycles from an end to what waits for it; of STORE besides a record's beats.
 _LATENCY, _BESIDES = 40, 16
+#: What clearly shorter is; beats that count as the same.
+_SHORTER, _ALIKE = 0.96, 64
 _END = itemgetter(1)
 
 
@@ -43,7 +45,8 @@ def ordered(tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mappi
     A task stays behind those in front of it in ``tasks`` that write what it reads or writes, or read what it writes.
     Of tasks that could start at about the same time, the one goes first for which another has waited that lacks least;
     then one that LOAD need bring nothing for, then the one that reads most of what other tasks made and slots still
-    hold, then the first.
+    hold, then the first. Where LOAD bounds all, the one goes before that LOAD must bring fewer records for: that order
+    is taken if its own estimate is clearly shorter.
 
     Parameters
     ----------
@@ -52,10 +55,8 @@ def ordered(tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mappi
     room : mapping
         Records that the slots of an engine's ports hold, about; others are loaded.
     """
-    made = _Schedule(tasks, results, room)
-    while any(made.ready.values()):
-        made.take(made.next())
-    return made.order
+    usual, sparing = (_Schedule(tasks, results, room, sparing) for sparing in (False, True))
+    return (sparing if sparing.end < _SHORTER * usual.end else usual).order
 
 
 class _Unit:
@@ -93,10 +94,12 @@ class _Unit:
 
 
 class _Schedule:
-    """Tasks that are in order so far, and the cycles in which they end."""
+    """Tasks in their order, and the cycles in which they end; ``sparing``: beats that LOAD must bring count first."""
 
-    def __init__(self, tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mapping[str, int]]) -> None:
-        self.tasks, self.room = tasks, room
+    def __init__(
+        self, tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mapping[str, int]], sparing: bool
+    ) -> None:
+        self.tasks, self.room, self.sparing = tasks, room, sparing
         before = _before(tasks)
         self.after: list[list[int]] = [[] for _ in tasks]
         for number, those in enumerate(before):
@@ -124,10 +127,17 @@ class _Schedule:
         self.stored: dict[int, int] = {}
         #: Records in an engine's slots by port, those that were not read for longest first.
         self.held: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
+        while any(self.ready.values()):
+            self.take(self.next())
+
+    @property
+    def end(self) -> int:
+        """When all engines have ended."""
+        return max(self.free.values())
 
     def next(self) -> int:
         """The task that goes first."""
-        best: tuple[int, int, bool, int, int] | None = None
+        best: tuple[int, int, int, int, int] | None = None
         for number in sorted(self._seen(), key=self.bound.__getitem__):
             soonest = self.bound[number] // _SAME
             if best is not None and soonest > best[0]:
@@ -142,8 +152,8 @@ class _Schedule:
         assert best is not None
         return best[-1]
 
-    def _lacks(self, number: int) -> tuple[bool, int]:
-        """Whether LOAD must bring a record for it, and beats that slots hold of what tasks made, below 0."""
+    def _lacks(self, number: int) -> tuple[int, int]:
+        """What LOAD must bring for it, or whether it must, and beats that slots hold of what tasks made, below 0."""
         task = self.tasks[number]
         lacks = made = 0
         for (port, at), beats in task.reads.items():
@@ -151,7 +161,7 @@ class _Schedule:
                 lacks += beats
             elif at in self.stored:
                 made += beats
-        return lacks > _LEAST, -made
+        return lacks // _ALIKE if self.sparing else int(lacks > _LEAST), -made
 
     def _seen(self) -> Iterator[int]:
         """Tasks that may be next: early ones, and late ones, which need what was made last."""

@@ -11,6 +11,7 @@ from gradloom.compiler.passes.arranging import arranged
 from gradloom.graph.base import Operation
 from gradloom.graph.dependence import dependent
 from gradloom.program.descent import AdamW
+from gradloom.program.operations import needed
 from gradloom.program.progress import StuckError, check_progress
 from gradloom.program.tiles.pieces import StepPiece
 
@@ -34,8 +35,11 @@ def step_pieces(
     of any without zeros. ``tell`` gets each piece, and their number; see
     :func:`~gradloom.compiler.lowering.pieced`.
 
-    :class:`ValueError` where a program would not end.
+    :class:`ValueError` where a program would not end, or the last result does not need all operations.
     """
+    needs = {each.o.name for each in needed(some, [some[-1].o.name])}
+    if beside := [each.o.name for each in some if each.o.name not in needs]:
+        raise ValueError(f"only: {beside[0]} does not lead to {some[-1].o.name}; name a part with all between")
     learners = learners_of(some)
     made = {each.o.name for each in some}
     moving = dependent(listed, learners_of(listed))
