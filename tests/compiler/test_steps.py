@@ -112,14 +112,14 @@ def test_convolutions_whose_taps_alone_read_more_tiles_than_slots_hold(features,
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_tokens_are_posted_by_fewer_commands_where_many_would_be_there(order, monkeypatch):
-    """A counter holds 255; here two."""
+    """A counter holds 255; here two. Those of other kinds stay as they are."""
     x = tensor("x", 3, 300)
     net = headed([Linear((x,), tensor("first", 3, 300), "first")], [x])
     found, untaken = [], jobs._untaken
     monkeypatch.setattr(jobs, "_untaken", lambda *given: found.append(untaken(*given)) or found[-1])
     monkeypatch.setattr(jobs, "_UNTAKEN", 2)
     steps(net, ("first.bias",), samples=150, loss="classes", order=order)
-    assert len(found) > 1 and found[-1] < found[0]
+    assert len(found) > 1 and max(found[-1].values()) < max(found[0].values())
 
 
 def test_gradients_of_inputs_that_are_wanted():

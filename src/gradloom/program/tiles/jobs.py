@@ -14,7 +14,7 @@ wait needs it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -136,7 +136,10 @@ def _linked(program: PlacedProgram, jobs: Sequence[TileJob]) -> list[PacedComman
         commands = [_command(program, job.engine, *each) for each in job.commands]
         stores = [_store(program, job.engine, each) for each in job.stores]
         last, commands[0].then = commands[-1], commands[1:]
+        joined = job.keeps or turns[job.engine].keeps
         commands[0].after += turns[job.engine].take(last, keeps=job.keeps)
+        for each in (*loads, *stores):
+            each.joined = joined
         commands[0].after += [tables[table] for table in job.tables]
         if job.table is not None:
             tables[job.table] = last
@@ -195,26 +198,30 @@ Tokens = dict[PacedCommand, list[Token]]
 
 def _tokens(commands: Sequence[PacedCommand]) -> tuple[Tokens, Tokens]:
     """What commands wait for, and what they post."""
-    span = 1
+    spans = dict.fromkeys(Token, 1)
     while True:
-        waits, posts = _paired(commands, span)
-        if span >= _COARSEST or _untaken(commands, waits, posts) <= _UNTAKEN:
+        waits, posts = _paired(commands, spans)
+        most = _untaken(commands, waits, posts)
+        beyond = [token for token, span in spans.items() if span < _COARSEST and most[token] > _UNTAKEN]
+        if not beyond:
             return waits, posts
-        span *= 2
+        # Only of that kind: where others are coarse, queues wait for one another that need not.
+        spans |= {token: 2 * spans[token] for token in beyond}
 
 
-def _untaken(commands: Sequence[PacedCommand], waits: Tokens, posts: Tokens) -> int:
-    """The most tokens of a kind that commands have posted, and those behind them take."""
-    held, most = Counter[Token](), 0
+def _untaken(commands: Sequence[PacedCommand], waits: Tokens, posts: Tokens) -> Counter[Token]:
+    """The most tokens of each kind that commands have posted, and those behind them take."""
+    held, most = Counter[Token](), Counter[Token]()
     for each in commands:
         held.subtract(waits[each])
-        held.update(posts[each])
-        most = max(most, *(held[token] for token in posts[each]), 0)
+        for token in posts[each]:
+            held[token] += 1
+            most[token] = max(most[token], held[token])
     return most
 
 
-def _paired(commands: Sequence[PacedCommand], span: int) -> tuple[Tokens, Tokens]:
-    """Tokens where only each ``span``-th command of a queue posts, as far as it stands in front of what waits."""
+def _paired(commands: Sequence[PacedCommand], spans: Mapping[Token, int]) -> tuple[Tokens, Tokens]:
+    """Tokens by kind where only one of ``spans`` commands of a queue posts, if it stands in front of what waits."""
     place = {each: n for n, each in enumerate(commands)}
     queues: dict[str, list[PacedCommand]] = defaultdict(list)
     turn, streaming = {}, {other for each in commands for other in each.beside}
@@ -222,7 +229,7 @@ def _paired(commands: Sequence[PacedCommand], span: int) -> tuple[Tokens, Tokens
         turn[each] = len(queues[each.queue])
         queues[each.queue].append(each)
 
-    def posting(other: PacedCommand, each: PacedCommand) -> PacedCommand:
+    def posting(other: PacedCommand, each: PacedCommand, span: int) -> PacedCommand:
         mine, found = queues[other.queue], other
         for later in mine[turn[other] + 1 : turn[other] // span * span + span]:
             # A STORE that streams stands in front of the command that gives its beats.
@@ -241,8 +248,8 @@ def _paired(commands: Sequence[PacedCommand], span: int) -> tuple[Tokens, Tokens
             if other.queue != each.queue and (other.queue not in last or place[last[other.queue]] < place[other]):
                 last[other.queue] = other
         for queue, other in last.items():
-            other = posting(other, each)
             token = Token[f"{queue}_{each.queue}".upper()]
+            other = posting(other, each, spans[token])
             if place[other] > covered.get(token, -1):
                 covered[token] = place[other]
                 waits[each].append(token)

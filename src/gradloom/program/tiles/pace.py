@@ -9,6 +9,7 @@ estimates: they decide about nothing but the order.
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import islice
 from types import MappingProxyType
 
@@ -45,7 +46,8 @@ class PacedCommand:
 
     ``queue``: ``load``, ``store`` or an engine. ``add`` writes it, with tokens that it takes and posts. ``after``: what
     must be done before it starts; in the order of the jobs only what stands in front. ``beside``: commands of other
-    queues that start with it. ``then``: those of its queue that follow it at once.
+    queues that start with it. ``then``: those of its queue that follow it at once. ``joined``: of a job that another
+    follows at once, or that follows one.
     """
 
     queue: str
@@ -54,6 +56,7 @@ class PacedCommand:
     after: list["PacedCommand"] = field(default_factory=list)
     beside: list["PacedCommand"] = field(default_factory=list)
     then: list["PacedCommand"] = field(default_factory=list)
+    joined: bool = False
     start: int = -1
     done: int = -1
 
@@ -66,15 +69,21 @@ class _Queues:
         self.free: dict[str, int] = dict.fromkeys((each.queue for each in commands), 0)
         taken = {id(other) for each in commands for other in (*each.beside, *each.then)}
         self.left: dict[str, deque[PacedCommand]] = {name: deque() for name in self.free}
+        #: LOADs and STOREs of joined jobs, of which there are many that wait: others pass them.
+        self.joined: dict[str, deque[PacedCommand]] = {name: deque() for name in self.free}
+        self.turn = {each: n for n, each in enumerate(commands)}
         for each in commands:
             if id(each) not in taken:
-                self.left[each.queue].append(each)
+                self._kept(each).append(each)
         self.made: list[PacedCommand] = []
 
     def next(self) -> PacedCommand | None:
         """The one that starts first."""
         found = [each for name in self.left if (each := self._first(name)) is not None]
         return min(found, default=(0, None), key=lambda each: each[0])[1]
+
+    def _kept(self, each: PacedCommand) -> deque[PacedCommand]:
+        return (self.joined if each.joined else self.left)[each.queue]
 
     def _first(self, name: str) -> tuple[int, PacedCommand] | None:
         """The next of a queue, and its start."""
@@ -88,7 +97,11 @@ class _Queues:
         return best
 
     def _candidates(self, name: str) -> Iterator[PacedCommand]:
-        return islice(self.left[name], _WINDOWS.get(name, _AHEAD))
+        window = _WINDOWS.get(name, _AHEAD)
+        if not self.joined[name]:
+            return islice(self.left[name], window)
+        some = (islice(each[name], window) for each in (self.left, self.joined))
+        return merge(*some, key=self.turn.__getitem__)
 
     def start(self, each: PacedCommand) -> int | None:
         """When it could; None where something must start before it."""
@@ -106,7 +119,7 @@ class _Queues:
         start = self.start(each)
         assert start is not None
         start += _PATIENCE if each.beside else 0
-        self.left[each.queue].remove(each)
+        self._kept(each).remove(each)
         end = start + max(one.cycles for one in (each, *each.beside))
         for one in (each, *each.beside):
             busy, late = _BESIDES.get(one.queue, (0, 0))
