@@ -37,7 +37,7 @@ MUTANTS = {
     (NormStatistics, "keeps-least"): few,
     (NormEngine, "one-gain"): lambda: norms(**FORMS["rows of four tiles"]),
     (NormEngine, "stale"): again,
-    (NormLane, "rounds-twice"): lambda: softmax((1, 1, 1), at=(-14, -12, -11), bits=(16, 14, 11)),
+    (NormLane, "rounds-twice"): lambda: softmax((2, 1), rows=12, at=(-14, -12, -11), bits=(16, 12, 10), factor=1e6),
     (NormWalk, "ragged"): softmax,
     (NormRows, "forgets"): lambda: softmax((1, 1)),
     (NormEngine, "stays"): lambda: gradient((1, 1, 1), at=(-24, -18, -12)),
