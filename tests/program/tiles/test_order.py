@@ -136,9 +136,9 @@ def test_where_load_bounds_all_records_come_for_several_tasks():
         OrderedTask("one", {("a", row): 257, ("b", 100 + column): 257}, {1000 + n: 10}, 100)
         for n, (row, column) in enumerate(places)
     ]
-    usual, sparing = (_Schedule(tasks, 4, room, each) for each in (False, True))
+    usual, sparing = (_Schedule(tasks, 4, room, sparing=each) for each in (False, True))
     assert sparing.end < 0.95 * usual.end
     assert ordered(tasks, 4, room) == sparing.order
     # Where the engine bounds all, the order is the usual one.
     slow = [replace(each, work=2000) for each in tasks]
-    assert ordered(slow, 4, room) == _Schedule(slow, 4, room, False).order
+    assert ordered(slow, 4, room) == _Schedule(slow, 4, room, sparing=False).order

@@ -21,8 +21,8 @@ _SAME, _AHEAD, _LEAST = 50, 2000, 64
 _SEEN = 32
 #: Cycles from an end to what waits for it; of STORE besides a record's beats.
 _LATENCY, _BESIDES = 40, 16
-#: What clearly shorter is; beats that count as the same.
-_SHORTER, _ALIKE = 0.96, 64
+#: Most of the time; beats that count as the same.
+_FULL, _ALIKE = 0.85, 64
 _END = itemgetter(1)
 
 
@@ -45,8 +45,8 @@ def ordered(tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mappi
     A task stays behind those in front of it in ``tasks`` that write what it reads or writes, or read what it writes.
     Of tasks that could start at about the same time, the one goes first for which another has waited that lacks least;
     then one that LOAD need bring nothing for, then the one that reads most of what other tasks made and slots still
-    hold, then the first. Where LOAD bounds all, the one goes before that LOAD must bring fewer records for: that order
-    is taken if its own estimate is clearly shorter.
+    hold, then the first. Where LOAD is busy most of the time, tasks for which it must bring less go before others, if
+    that is shorter by its own estimate.
 
     Parameters
     ----------
@@ -55,14 +55,17 @@ def ordered(tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mappi
     room : mapping
         Records that the slots of an engine's ports hold, about; others are loaded.
     """
-    usual, sparing = (_Schedule(tasks, results, room, sparing) for sparing in (False, True))
-    return (sparing if sparing.end < _SHORTER * usual.end else usual).order
+    usual = _Schedule(tasks, results, room, sparing=False)
+    if usual.load.moved < _FULL * usual.end:
+        return usual.order
+    return min((usual, _Schedule(tasks, results, room, sparing=True)), key=lambda each: each.end).order
 
 
 class _Unit:
-    """Cycles of LOAD or STORE; what is there sooner takes gaps."""
+    """Cycles of LOAD or STORE; what is there sooner takes gaps. ``moved``: beats so far."""
 
     def __init__(self) -> None:
+        self.moved = 0
         self.gaps: list[tuple[int, float]] = [(0, math.inf)]
 
     def find(self, at: int, beats: int) -> int:
@@ -81,6 +84,7 @@ class _Unit:
 
     def take(self, at: int, beats: int) -> int:
         """Takes these cycles, and returns the first."""
+        self.moved += beats
         number, first = self._gap(at, beats)
         begin, end = self.gaps[number]
         parts = [(begin, first), (first + beats, end)]
@@ -97,7 +101,7 @@ class _Schedule:
     """Tasks in their order, and the cycles in which they end; ``sparing``: beats that LOAD must bring count first."""
 
     def __init__(
-        self, tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mapping[str, int]], sparing: bool
+        self, tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mapping[str, int]], *, sparing: bool
     ) -> None:
         self.tasks, self.room, self.sparing = tasks, room, sparing
         before = _before(tasks)
