@@ -32,7 +32,7 @@ MODEL = LanguageModel(
     norm_eps=1e-5,
     tied=True,
 )
-CONFIG = LanguageConfig(columns=4, rank=8, tokens=32, depth=256, lane_depth=256, features=256)
+CONFIG = LanguageConfig(columns=4, rank=8, tokens=32, depth=512, lane_depth=256, features=256)
 #: Fine-tunes whose adapters are stored as codes need it.
 PACKING = replace(CONFIG, packing=1)
 Q_V, ALL = TARGETS["q,v"], TARGETS["all"]

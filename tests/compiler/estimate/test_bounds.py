@@ -201,7 +201,8 @@ def test_attention_goes_through_the_norm_engine_head_by_head(heads):
     """100 queries are a tile and 36 rows; of keys a row of scores has two tiles."""
     found = bounds_of(attention(heads, 96), norm_slots=2, x_slots=1, w_slots=2)
     array = heads * (64 + 64) * (-(-96 // heads // 64) * 3 + 2 * -(-96 // heads // 32))
-    soft = sum(2 * heads * norm(NormOpcode.SOFTMAX, rows=rows, features=64) for rows in (64, 36))
+    opcodes = (NormOpcode.LARGEST, NormOpcode.POWERS, NormOpcode.SHARES)
+    soft = heads * sum(norm(each, rows=r, features=keys) for each in opcodes for r in (64, 36) for keys in (64, 13))
     q, k, scores = record(100, 96, 16), record(77, 96, 16), heads * record(100, 77, 8)
     # A tile of q is read for both columns of scores. One of P is read for each column of tiles that its head has a
     # part of: of 2 heads of 48 features the second is in two, of 4 heads of 24 the third.
