@@ -167,6 +167,11 @@ USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
         (("sd-v1.5", "--only", "mid_block", "--array", "64x64"), "array=64x64: must be left out with only=mid_block"),
         (("sd-v1.5", "--only", "mid_block", "--known-prompt"), "known_prompt=True: must be left out"),
         (("sd-v1.5", "--forecast", "--only", "cross-attention"), "only=cross-attention: has no program"),
+        (
+            ("sd-v1.5", "--only", "down_blocks.1.attentions.0.transformer_blocks.0.ff"),
+            "only=down_blocks.1.attentions.0.transformer_blocks.0.ff: down_blocks.1.attentions.0.transformer_blocks.0."
+            "ff.net.0.proj does not lead to",
+        ),
         (("sd-v1.5", "--forecast", "--known-prompt"), "known_prompt=True: must be left out with forecast=True"),
         (("sd-v1.5", "--bits", "3"), "bits=3"),
         (("sd-v1.5", "--batch", "0"), "batch=0"),

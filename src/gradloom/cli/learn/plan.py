@@ -165,11 +165,11 @@ def _say_unet(result: dict[str, Any]) -> None:
         f"norms {step['norm'] / 1e6:,.2f} M, reading {step['read'] / 1e6:,.2f} M, writing {step['write'] / 1e6:,.2f} M"
     )
     if (found := result.get("forecast")) is not None:
+        pieces = f" in {found['pieces']} pieces, {found['programs']} of them unlike" if found["pieces"] > 1 else ""
         say(
             f"- the program of {result['only']}, what it reads and makes in memory: [bold]{found['cycles']:,} "
             f"cycles[/bold], {found['milliseconds']:.2f} ms at {found['clock_mhz']} MHz; {found['commands']:,} "
-            f"commands in {some(found['pieces'], 'piece')}, {found['programs']} of them unlike, a window of "
-            f"{found['window_bytes']:,} bytes"
+            f"commands{pieces}, a window of {found['window_bytes']:,} bytes"
         )
 
 

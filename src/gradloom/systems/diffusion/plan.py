@@ -63,7 +63,10 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
         workload = asked.preset.workload
         assert isinstance(workload, DiffusionWorkload)
         some = part_named(learnt, options.only) if is_part else learnt
-        result["forecast"] = _forecast(config, learnt, some, batch, workload.lr, tell)
+        try:
+            result["forecast"] = _forecast(config, learnt, some, batch, workload.lr, tell)
+        except ValueError as error:
+            raise ValueError(f"{why}: {error}") from None
     bounds = step_bounds(learnt, config, batch, array=size, known=_known(known))
     return result | {"step": summed(each for each in bounds if _of_part(each.layer, options.only))}
 

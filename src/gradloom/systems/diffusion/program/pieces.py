@@ -39,7 +39,7 @@ def step_pieces(
     """
     needs = {each.o.name for each in needed(some, [some[-1].o.name])}
     if beside := [each.o.name for each in some if each.o.name not in needs]:
-        raise ValueError(f"only: {beside[0]} does not lead to {some[-1].o.name}; name a part with all between")
+        raise ValueError(f"{beside[0]} does not lead to {some[-1].o.name}; name a part with all between")
     learners = learners_of(some)
     made = {each.o.name for each in some}
     moving = dependent(listed, learners_of(listed))
