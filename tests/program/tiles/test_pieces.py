@@ -62,12 +62,12 @@ def made():
     return net, exact, step, memory
 
 
-def cut(net, exact, least, monkeypatch):
+def cut(net, exact, least, monkeypatch, config=CONFIG):
     """A step in pieces of ``least`` jobs."""
     monkeypatch.setattr(pieces, "_LEAST", least)
     found = []
     step = pieced(
-        CONFIG,
+        config,
         net,
         samples=SAMPLES,
         loss="values",
@@ -119,17 +119,7 @@ def test_like_pieces_share_a_program_and_take_its_cycles(made, monkeypatch):
 
 def test_a_piece_elsewhere_keeps_stores_that_memory_does_not_take(made, monkeypatch):
     net, exact, *_ = made
-    config = replace(CONFIG, forwards=1)
-    monkeypatch.setattr(pieces, "_LEAST", 40)
-    found = []
-    pieced(
-        config,
-        net,
-        samples=SAMPLES,
-        loss="values",
-        rules=rules_of(exact),
-        tell=lambda piece, count: found.append(piece),
-    )
+    _, found = cut(net, exact, 40, monkeypatch, replace(CONFIG, forwards=1))
     kept = [
         (one, other)
         for each in found

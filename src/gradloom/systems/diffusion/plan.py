@@ -33,8 +33,8 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
     """Products, memory and cycles of a LoRA step of a UNet.
 
     ``step`` of the result has sums over all operations of a step, or of a part: see
-    :mod:`gradloom.compiler.estimate.bounds`. Of a part ``forecast`` is that of its program, see
-    :func:`.program.part.part_step`.
+    :mod:`gradloom.compiler.estimate.bounds`. Of a part, or where asked, ``forecast`` is that of its
+    programs, see :func:`.program.pieces.step_pieces`.
     """
     from gradloom.compiler.estimate.bounds import step_bounds, summed
 
@@ -83,7 +83,7 @@ def _forecast(
     known, made = dict[int, Timing](), list[Timing]()
 
     def take(piece: "StepPiece", count: int) -> None:
-        tell(len(made), count, f"forecasting {some[0].o.name.partition('.')[0] if count == 1 else 'pieces'}")
+        tell(len(made), count, "forecasting programs")
         if id(piece.program) not in known:
             known[id(piece.program)] = forecast(piece.program)
         made.append(known[id(piece.program)])
