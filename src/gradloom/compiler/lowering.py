@@ -216,14 +216,11 @@ class _Writer(Convolutions, Rows, Tied, Updates):
             self.taken_back()
             rules = self.update()
         places = {} if self.places else {name: self.tiler.read(value, WIDE) for name, value in shown.items()}
-        for tiles in places.values():
-            self.tiler.show(tiles)
-        for tiles in [tiles for some in self.places.values() for tiles in some]:
-            self.tiler.show(tiles)
-        for tiles in [tiles for value in self.tiler.values for tiles in value.places.values() if whole]:
-            self.tiler.show(tiles)
-        for tiles in [tiles for name in given for tiles in self.found[name].places.values()]:
-            self.tiler.show(tiles)
+        inputs = {name: list(self.found[name].places.values()) for name in given}
+        everything = [each.places.values() for each in self.tiler.values] if whole else []
+        for some in (places.values(), *self.places.values(), *inputs.values(), *everything):
+            for tiles in some:
+                self.tiler.show(tiles)
         jobs = self.tiler.write()
         updates = [
             number
@@ -231,7 +228,6 @@ class _Writer(Convolutions, Rows, Tied, Updates):
             if each.opcode == UpdateOpcode.ADAMW_CODES and each.engine.name == "update"
         ]
         written = [rules[job.stores[-1].offset] for job in jobs if job.engine == "update"]
-        inputs = {name: list(self.found[name].places.values()) for name in given}
         return TileStep(
             program=self.tiler.program,
             inputs=inputs,
