@@ -1,12 +1,9 @@
 """What a job keeps on its card, in the firmware's C on this machine: the words, and a record for each run."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-
-from gradloom.firmware.chip.soc_image import includes, source
 
 HEADER = """
 #include <stdint.h>
@@ -18,16 +15,8 @@ extern uintptr_t host_memory;
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
-    folder = tmp_path_factory.mktemp("keep")
-    (folder / "board.h").write_text(HEADER)
-    sources = [Path(__file__).with_name("keep_host.c"), *(source(f"{name}.c") for name in ("soc_keep", "gradloom_sum"))]
-    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", *includes()]
-    command += [f'-DGL_BOARD_HEADER="{folder / "board.h"}"', *map(str, sources), "-o", str(folder / "keep")]
-    subprocess.run(command, check=True)
-    return folder / "keep"
+def program(host_program):
+    return host_program(Path(__file__).with_name("keep_host.c"), HEADER, ("soc_keep", "gradloom_sum"))
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])

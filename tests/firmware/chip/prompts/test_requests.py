@@ -1,14 +1,11 @@
 """Prompts by UART in the firmware's C on this machine, with an accelerator that does what the test says."""
 
-import shutil
 import struct
 import subprocess
 import zlib
 from pathlib import Path
 
 import pytest
-
-from gradloom.firmware.chip.soc_image import includes, source
 
 HEADER = """
 #include <stdint.h>
@@ -34,17 +31,9 @@ JOB_ANSWERS, JOB_ADAPTER = 20, 7
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
-    folder = tmp_path_factory.mktemp("prompts")
-    (folder / "board.h").write_text(HEADER)
+def program(host_program):
     names = ("soc_infer", "soc_part", "soc_line", "soc_text", "gradloom_steps", "gradloom_sum")
-    sources = [Path(__file__).with_name("infer_host.c"), *(source(f"{name}.c") for name in names)]
-    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", *includes()]
-    command += [f'-DGL_BOARD_HEADER="{folder / "board.h"}"', *map(str, sources), "-o", str(folder / "infer")]
-    subprocess.run(command, check=True)
-    return folder / "infer"
+    return host_program(Path(__file__).with_name("infer_host.c"), HEADER, names)
 
 
 def words(*values):
