@@ -53,7 +53,7 @@ def row_layout(config):
             "far": 1,
             "drop": DROP,
             "row": _BITS,
-            "pass": range(max(config.passes, 2)),
+            "pass": range(config.passes),
             "slot": 5,
             "o": 2,
             "unit": signed(TOP + 1),
@@ -82,7 +82,7 @@ class _Nest:
         self.log = (config.array_columns - 1).bit_length()
         self.part_log = (config.array_rows - 1).bit_length()
         parts = EDGE // config.array_rows
-        self.pass_ = Signal(range(max(config.passes, 2)), name=f"{name}_pass")
+        self.pass_ = Signal(range(config.passes), name=f"{name}_pass")
         self.tile, self.part = Signal(_BITS, name=f"{name}_tile"), Signal(range(max(parts, 2)), name=f"{name}_part")
         self.slot = Signal(8, name=f"{name}_slot")
         end = args.o_column + args.columns

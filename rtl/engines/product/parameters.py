@@ -21,7 +21,8 @@ class ProductParameters(Parameters):
     Parameters
     ----------
     array_rows, array_columns : int
-        Size of the array; a tile has 64 rows and columns.
+        Size of the array; a tile has 64 rows and columns. Halves of 32 columns have sums that begin and end by
+        themselves, so an array has no more columns.
     x_slots : int
         Tiles of the streamed operand that have room.
     w_slots : int
@@ -31,7 +32,7 @@ class ProductParameters(Parameters):
     """
 
     array_rows: int = parameter(64, 16, 64, power=True, known=True, mesh=True)
-    array_columns: int = parameter(32, 16, 64, power=True, known=True, mesh=True)
+    array_columns: int = parameter(32, 16, 32, power=True, known=True, mesh=True)
     x_slots: int = parameter(32, 2, 64, power=True, known=True)
     w_slots: int = parameter(32, 2, 64, power=True, known=True)
     apart: int = parameter(19, 17, 19)

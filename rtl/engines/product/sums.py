@@ -126,7 +126,7 @@ class ProductSums(wiring.Component):
             own.valid.eq(valid),
             own.start.eq(tag.start),
             own.keep.eq(1),
-            own.place.eq(Cat(tag.row, tag["pass"]) if config.passes > 1 else tag.row),
+            own.place.eq(Cat(tag.row, tag["pass"])),
             own.drop.eq(tag.drop),
             own.far.eq(tag.far),
             aligned.tag.eq(own),
