@@ -74,6 +74,12 @@ def test_an_open_axis_is_named():
     assert "input 'x': axis 1 is left open (length)" in refusal(g.model(g("Relu", g.x)))
 
 
+def test_an_open_axis_is_named_where_a_node_wants_another_size():
+    g = Maker(13, "length", 8)
+    said = refusal(g.model(g("Add", g.x, g.constant(np.zeros((1, 5, 8))))))
+    assert "do not fit" in said and "input 'x' leaves axis 1 open (length)" in said
+
+
 def test_an_integer_graph_is_to_be_exported_in_float():
     g = Maker(13, 8)
     y = g("QuantizeLinear", g.x, g.constant(0.1), g.constant(0, dtype=np.int8))
