@@ -1,9 +1,21 @@
 """Operations on elements, and on columns of tensors."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from gradloom.graph.base import Operation
-from gradloom.graph.operations import Activation, Add, Concat, Gated, Larger, Multiply, Parameter, Reduce, Upsample
+from gradloom.graph.operations import (
+    Activation,
+    Add,
+    Concat,
+    Gated,
+    Larger,
+    Multiply,
+    Parameter,
+    Reduce,
+    Rest,
+    Upsample,
+)
 from gradloom.graph.rewriting.resampling import repeats
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
@@ -17,7 +29,7 @@ from ..weights.matrices import HELD, levels
 from .base import Base
 from .curves import function_of
 
-__all__ = ["Elements", "cut", "tiles_of"]
+__all__ = ["Elements", "beside", "cut", "tiles_of"]
 
 #: Features of a beat.
 _BEAT = 8
@@ -25,6 +37,12 @@ _BEAT = 8
 
 class Elements(Base):
     """Writes sums, products, functions of values, and columns side by side."""
+
+    @cached_property
+    def beside(self) -> set[str]:
+        """Tensors side by side that no command makes."""
+        network = self.network
+        return beside(network.operations, [port.tensor.name for port in (*network.inputs, *network.outputs)])
 
     def whole(self, made: DraftValue, opcode: ElementOpcode, operands: Mapping[str, DraftValue], **more: int) -> None:
         """An operation of tensors of one shape."""
@@ -269,14 +287,23 @@ class Elements(Base):
     def _concat(self, each: Concat) -> None:
         if each.axis != len(each.o.sides):
             raise ValueError(f"{each.o.name}: rows behind one another have no command; join features")
+        if each.o.name in self.beside:
+            columns = tuple((x, j) for x in self.given(each) for j in range(x.wide))
+            self.found[each.o.name] = DraftValue(each.o.name, 1, self.rows(each.o), each.o.features, columns=columns)
+            return
         self.join(self.made(each), [(x, 0, x.features) for x in self.given(each)])
 
     def _concat_back(self, each: Concat, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         made: list[DraftValue | None] = []
         cut = 0
         for t, want in zip(each.i, wanted):
-            made.append(self.part(t) if want else None)
-            if made[-1] is not None:
+            if not want:
+                made.append(None)
+            elif each.o.name in self.beside:
+                columns = tuple((dy, j) for j in range(cut // EDGE, -(-(cut + t.features) // EDGE)))
+                made.append(DraftValue(f"{t.name}.part", 1, dy.rows, t.features, columns=columns))
+            else:
+                made.append(self.part(t))
                 self.join(made[-1], [(dy, cut, t.features)])
             cut += t.features
         return made
@@ -342,6 +369,23 @@ class Elements(Base):
     def ones(self) -> Tiles:
         """A row of ones."""
         raise NotImplementedError
+
+
+def beside(operations: Sequence[Operation], ends: Collection[str]) -> set[str]:
+    """Tensors side by side whose tiles are those of what they join, so that no command makes them.
+
+    ``ends``: tensors that the host writes or reads, which have places of their own.
+    """
+    rests = {t.name for each in operations if isinstance(each, Rest) for t in each.i}
+    return {
+        each.o.name
+        for each in operations
+        if isinstance(each, Concat)
+        and each.axis == len(each.o.sides)
+        and not any(t.features % EDGE for t in each.i[:-1])
+        and not each.positive
+        and rests.union(ends).isdisjoint([each.o.name, *(t.name for t in each.i)])
+    }
 
 
 def cut(each: Operation) -> dict[str, int]:

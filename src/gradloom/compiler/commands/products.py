@@ -149,13 +149,8 @@ class Products(Elements):
             pairs.append((h, b))
         self.matrix(self.made(each), pairs, layer=(each, each.layer))
 
-    def _linear_back(self, each: Linear, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        found = self.layer_back(each, self.given(each)[0], dy, wanted[0])
-        if found is None:
-            return [None]
-        made = self.part(each.i[0])
-        self.matrix(made, found.rows, back=True)
-        return [made]
+    def _linear_back(self, each: Linear, dy: DraftValue, wanted: Sequence[bool]) -> list[Summand | None]:
+        return [self.layer_back(each, self.given(each)[0], dy, wanted[0])]
 
     def layer_back(self, each: Linear | Convolution, x: DraftValue, dy: DraftValue, wanted: bool) -> Summand | None:
         """Gradients of what learns in a layer; products that make that of what it reads."""

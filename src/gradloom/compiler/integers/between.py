@@ -17,7 +17,7 @@ from gradloom.graph.operations import (
     Reduce,
     Upsample,
 )
-from gradloom.rtl.formats.tiles.codes import NARROW, coded
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, coded
 from gradloom.sim.reference import element
 from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.norm import parts, values
@@ -25,7 +25,7 @@ from gradloom.sim.reference.tiles.products import TileSums, sums
 
 from ..commands.curves import check_within, function_of
 from ..weights.matrices import levels
-from .held import Counts, Held, joined
+from .held import Beside, Counts, Held, joined
 from .within import Within
 
 __all__ = ["Between"]
@@ -37,6 +37,7 @@ class Between(Within):
     """Rules of :class:`~.integers.IntegerNetwork`."""
 
     values: dict[str, np.ndarray]
+    beside: set[str]
     risen: dict[str, Tensor]
     _norms: dict[str, vector.TileNorm]
 
@@ -176,12 +177,17 @@ class Between(Within):
         return self.held(made.reshape(-1, features))
 
     def _concat(self, each: Concat, found: dict[str, Held]) -> None:
+        if each.o.name in self.beside:
+            found[each.o.name] = Beside(*((found[t.name], slice(0, -(-t.features // EDGE))) for t in each.i))
+            return
         parts = [(found[t.name].wide, slice(0, t.features)) for t in each.i]
         found[each.o.name] = self.held(joined(*parts))
 
     def _concat_back(self, each: Concat, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
         ends = np.cumsum([t.features for t in each.i])
-        return [
-            self.held(joined((dy.wide, slice(end - t.features, end)))) if want else None
-            for t, end, want in zip(each.i, ends, wanted)
-        ]
+        spans = [slice(end - t.features, end) for t, end in zip(each.i, ends)]
+        if each.o.name in self.beside:
+            made = [Beside((dy, slice(span.start // EDGE, -(-span.stop // EDGE)))) for span in spans]
+        else:
+            made = [self.held(joined((dy.wide, span))) if want else None for span, want in zip(spans, wanted)]
+        return [held if want else None for held, want in zip(made, wanted)]

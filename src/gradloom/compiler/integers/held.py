@@ -1,5 +1,6 @@
 """Tensors as memory holds them: codes of tiles, and how many there are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,7 +9,7 @@ import numpy as np
 from gradloom.rtl.formats.tiles.codes import EDGE, LEAST, NARROW, REST, WIDE, ZERO, TileCoded, coded, spread
 from gradloom.rtl.formats.tiles.element import LIFT
 
-__all__ = ["Counts", "Held", "joined"]
+__all__ = ["Beside", "Counts", "Held", "columns", "joined"]
 
 #: Exponent of a tile of zeros, below all others.
 _NONE = LEAST - (1 << 12)
@@ -66,6 +67,34 @@ class Held:
     def values(self) -> np.ndarray:
         """What the codes of 16 bits say."""
         return self.wide.values
+
+
+class Beside(Held):
+    """Columns of tiles of tensors side by side, whose codes they have: nothing is stored."""
+
+    def __init__(self, *parts: tuple[Held, slice]) -> None:
+        self.parts = parts
+        features = [slice(EDGE * tiles.start, EDGE * tiles.stop) for _, tiles in parts]
+        super().__init__(np.hstack([held.exact[:, span] for (held, _), span in zip(parts, features)]), Counts())
+
+    @cached_property
+    def narrow(self) -> TileCoded:
+        """See :class:`Held`."""
+        return _beside([columns(held.narrow, tiles) for held, tiles in self.parts])
+
+    @cached_property
+    def wide(self) -> TileCoded:
+        """See :class:`Held`."""
+        return _beside([columns(held.wide, tiles) for held, tiles in self.parts])
+
+
+def _beside(parts: Sequence[TileCoded]) -> TileCoded:
+    return TileCoded(np.hstack([x.codes for x in parts]), np.hstack([x.exponents for x in parts]))
+
+
+def columns(x: TileCoded, tiles: slice) -> TileCoded:
+    """Some tiles of columns."""
+    return TileCoded(x.codes[:, EDGE * tiles.start : EDGE * tiles.stop], x.exponents[:, tiles])
 
 
 def joined(*parts: tuple[TileCoded, slice]) -> np.ndarray:

@@ -22,14 +22,15 @@ from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import sums, transposed
 
 from ..commands.base import WHOLE, is_plain
+from ..commands.elements import beside
 from ..commands.gathers import Gather, addresses, by_lines, shifts
 from ..commands.tied import taken_back
 from ..weights.matrices import ROWS, TapRows, portions, together
 from .between import Between
-from .held import Counts, Held
+from .held import Counts, Held, columns
 from .kernels import SAME, came, shifted
 from .objectives import falling
-from .summands import Summand, columns
+from .summands import Summand
 from .weights import LINES, REST, CodedWeights
 
 __all__ = ["IntegerNetwork"]
@@ -60,6 +61,7 @@ class IntegerNetwork(CodedWeights, Between):
         self.operations = needed(network.operations, self.outputs)
         super().__init__(network, self.operations, learners)
         self.inputs = {port.tensor.name: port.tensor for port in network.inputs}
+        self.beside = beside(self.operations, [*self.inputs, *self.outputs])
         self.moving = dependent(self.operations, self.learners)
         self.samples = 0
         self.risen: dict[str, Tensor] = {}
@@ -191,8 +193,7 @@ class IntegerNetwork(CodedWeights, Between):
         return self.weight(each, f"{each.layer}.bias") if each.bias else None
 
     def _linear_back(self, each: Linear, *given: Any) -> _Back:
-        (found,) = self._layer_back(each, *given)
-        return [None if found is None else self._product(*found.more)]
+        return self._layer_back(each, *given)
 
     def _layer_back(
         self, each: Linear | Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]

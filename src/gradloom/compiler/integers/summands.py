@@ -10,9 +10,9 @@ from gradloom.rtl.formats.tiles.codes import EDGE, TileCoded
 
 from ..commands.gathers import depths_of, tiles_of_rows
 from ..weights.matrices import among
-from .held import Held
+from .held import Held, columns
 
-__all__ = ["Summand", "columns"]
+__all__ = ["Summand"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,3 @@ class Summand:
 
 def _wide(pair: tuple[Held, str]) -> int:
     return -(-pair[0].exact.shape[1] // EDGE)
-
-
-def columns(x: TileCoded, tiles: slice) -> TileCoded:
-    """Some tiles of columns."""
-    return TileCoded(x.codes[:, EDGE * tiles.start : EDGE * tiles.stop], x.exponents[:, tiles])

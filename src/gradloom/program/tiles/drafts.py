@@ -20,13 +20,17 @@ _CHAIN = -1
 
 @dataclass(eq=False)
 class DraftValue(Tiled):
-    """``count`` matrices, and where their codes lie by width."""
+    """``count`` matrices, and where their codes lie by width.
+
+    ``columns``: of one whose tiles are those of others, tensor and column of each column of tiles.
+    """
 
     name: str
     count: int
     rows: int
     features: int
     places: dict[int, Tiles] = field(default_factory=dict)
+    columns: tuple[tuple["DraftValue", int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from gradloom.rtl.formats.tiles.codes import EDGE, TileCoded
 from gradloom.rtl.formats.tiles.records import TileRecord
 
-__all__ = ["Tiled", "Tiles", "LayoutWords"]
+__all__ = ["Tiled", "Tiles", "TilesBeside", "LayoutWords"]
 
 
 class Tiled:
@@ -99,6 +99,21 @@ class Tiles(Tiled):
             part, exponents[n, i, j] = record.unpack(content[begin : begin + record.size])
             codes[n, EDGE * i : EDGE * (i + 1), EDGE * j : EDGE * (j + 1)] = part
         return TileCoded(codes, exponents) if self.count > 1 else TileCoded(codes[0], exponents[0])
+
+
+@dataclass(frozen=True)
+class TilesBeside(Tiles):
+    """A tensor whose tiles are those of others, and lie where these do; ``columns``: tensor and column of each column.
+
+    It has no place of its own, so only its records are asked for.
+    """
+
+    columns: tuple[tuple[Tiles, int], ...]
+
+    def at(self, row: int, column: int, number: int = 0) -> int:
+        """Offset of a tile's record."""
+        tiles, own = self.columns[column]
+        return tiles.at(row, own, number)
 
 
 @dataclass(frozen=True)

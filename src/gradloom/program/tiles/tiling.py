@@ -18,7 +18,7 @@ from gradloom.rtl.formats.tiles.records import BEAT, tile_argument
 
 from .drafts import RESULTS, Block, Build, Draft, DraftValue, Hold, Sketch, Term
 from .jobs import LoadJob, StoreJob, TileJob, write
-from .layout import Tiles
+from .layout import Tiles, TilesBeside
 from .order import ordered
 from .placement import Placement
 
@@ -75,8 +75,11 @@ class Tiler:
 
     def read(self, value: DraftValue, bits: int) -> Tiles:
         """Codes of a tensor, in a width that it is stored in from now on; :data:`REST` is one."""
+        own = NARROW if bits == REST else bits
+        if value.columns:
+            columns = tuple((self.read(other, bits), column) for other, column in value.columns)
+            return TilesBeside(0, value.count, value.rows, value.features, own, columns)
         if bits not in value.places:
-            own = NARROW if bits == REST else bits
             value.places[bits] = self.tiles(value.count, value.rows, value.features, own)
         return value.places[bits]
 
