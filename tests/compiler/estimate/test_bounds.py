@@ -232,7 +232,10 @@ def test_attentions_gradients(wanted):
 
 
 def test_what_is_no_product_is_a_pass_of_elements():
-    """Sums, activations, parts of a concatenation, and four steps for a pixel that upsampling wrote four times."""
+    """Sums, activations, and four steps for a pixel that upsampling wrote four times.
+
+    Whole tiles side by side are what they were apart.
+    """
     x = tensor("x", 8, 8, 64)
     low = linear(x, "low", 64, rank=8)
     raised = Activation((low.o,), tensor("raised", 8, 8, 64), "silu")
@@ -242,16 +245,43 @@ def test_what_is_no_product_is_a_pass_of_elements():
     found = bounds_of(ops, element_slots=1)
     tile, narrow = 1 + 64 * 8, 1 + 64 * 4
     one = 64 * 8 + ELEMENT
-    assert found["raised", "forward"] == (0, one, 0, tile, tile)
+    assert found["raised", "forward"] == (0, one, 0, tile, narrow)
     # Upsampling is what addresses the convolution reads by.
-    assert ("large", "forward") not in found
-    # One of its two parts was read last.
-    assert found["both", "forward"] == (0, 2 * one, 0, tile, 2 * narrow)
+    assert not {("large", "forward"), ("both", "forward")}.intersection(found)
     assert found["large", "backward"] == (0, 2 * (4 * 64 * 8 + ELEMENT), 0, 8 * tile, 2 * tile)
-    # Two parts of the gradient, each of 64 features.
-    assert found["both", "backward"] == (0, 2 * one, 0, 2 * 2 * tile, 2 * tile)
+    assert found["both", "backward"] == (0, 0, 0, 0, 0)
     # Its own, and the sum with that of the concatenation, which the product reads at 8 bits.
     assert found["raised", "backward"] == (0, 2 * one, 0, 4 * tile, tile + narrow)
+
+
+def test_parts_of_tiles_side_by_side_are_a_pass_of_elements():
+    """40 features and 24 are a tile, of which each part of the gradient is read, as 16 bits by a sum."""
+    x = tensor("x", 8, 8, 64)
+    low, other = linear(x, "low", 40, rank=8), linear(x, "other", 24, rank=8)
+    raised = Activation((other.o,), tensor("raised", 8, 8, 24), "silu")
+    both = Concat((low.o, raised.o), tensor("both", 8, 8, 64), 2)
+    found = bounds_of([low, other, raised, both, linear(both.o, "y", 64)], element_slots=1)
+    # The activation was written, and not read; what it reads took the only slot.
+    read = (1 + 64 * 5) + (1 + 64 * 3)
+    assert found["both", "forward"] == (0, 64 * 8 + ELEMENT, 0, read, 1 + 64 * 4)
+    # Of 40 features codes of 8 bits take three beats a row, of 24 those of 16.
+    parts = 64 * 5 + ELEMENT + 64 * 3 + ELEMENT
+    assert found["both", "backward"] == (0, parts, 0, 1 + 64 * 8, (1 + 64 * 3) + (1 + 64 * 3))
+
+
+@pytest.mark.parametrize("features", [64, 31 * 64])
+def test_products_that_are_one_sum_are_written_once(features):
+    """As long as slots hold what a tile of the sum takes: else a pass of elements adds them."""
+    x = tensor("x", 64, 64)
+    first = linear(x, "first", 64, rank=8)
+    parts = [linear(first.o, name, features) for name in "ab"]
+    total = Add((parts[0].o, parts[1].o), tensor("total", 64, features))
+    found = bounds_of([first, *parts, total])
+    narrow, wide = 1 + 64 * 4, 1 + 64 * 8
+    many = features > 64
+    assert found["b", "backward"][-1] == (wide if many else narrow)
+    assert found["a", "backward"][1] == (64 * 8 + ELEMENT if many else 0)
+    assert found["a", "backward"][-1] == (wide + narrow if many else 0)
 
 
 def test_biases_stream_as_rows_and_convolutions_have_them_too():

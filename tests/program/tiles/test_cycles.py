@@ -26,8 +26,8 @@ def images():
 
 #: Network, machine, what learns, and cycles, beats read and written, commands of a step of 4 samples.
 STEPS = {
-    "a norm, few slots": (network, SMALL, "second,last", (16908, 4040, 2213, 458)),
-    "a norm, forwards": (network, WIDE, "*", (19862, 3139, 1206, 630)),
+    "a norm, few slots": (network, SMALL, "second,last", (16645, 3767, 2005, 450)),
+    "a norm, forwards": (network, WIDE, "*", (19647, 3139, 1206, 627)),
     "images, forwards": (images, WIDE, "*", (78874, 16269, 7984, 1082)),
     "images, results leave": (images, replace(WIDE, forwards=0), "last:2", (16128, 8261, 3632, 269)),
 }

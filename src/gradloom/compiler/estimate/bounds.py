@@ -24,6 +24,8 @@ from gradloom.rtl.formats.tiles.norm import PULLED, NormOpcode
 from gradloom.rtl.formats.tiles.records import BEAT
 from gradloom.sim.time.norm import norm_cycles
 
+from ..commands.elements import beside
+from ..weights.matrices import HELD
 from .products import backward, forward, is_known, taps_of, with_gradients
 
 __all__ = ["UNITS", "Bound", "step_bounds", "summed"]
@@ -118,6 +120,11 @@ class _Step:
         self.needed = with_gradients(operations)
         #: What upsampled tensors are addresses of.
         self.risen = {each.o.name: each.i[0] for each in operations if isinstance(each, Upsample)}
+        made_here = {each.o.name for each in operations}
+        given = [t.name for each in operations for t in each.i if t.name not in made_here]
+        self.beside = beside(operations, [operations[-1].o.name, *given])
+        #: Tensors whose records those of another are.
+        self.parts: dict[str, tuple[str, ...]] = {}
         self.bounds: list[Bound] = []
         self.reads: dict[str, set[int]] = {}
         self.made: list[tuple[Bound, _Matrix]] = []
@@ -157,8 +164,14 @@ class _Step:
         return _Matrix(name, self.batch * tensor.rows, tensor.features)
 
     def _read(self, bound: Bound, port: str, x: _Matrix, bits: int, again: float = 1, share: float = 1.0) -> None:
-        self.reads.setdefault(x.name, set()).add(bits)
+        self._noted(x.name, bits)
         bound.read += self.slots[port].beats(x, bits, again, share)
+
+    def _noted(self, name: str, bits: int) -> None:
+        """A tensor is read in a width."""
+        for part in self.parts.get(name, ()):
+            self._noted(part, bits)
+        self.reads.setdefault(name, set()).add(bits)
 
     def _product(
         self, bound: Bound, made: _Matrix, x: _Matrix, w: _Matrix, share: float = 1.0, columns: float | None = None
@@ -284,6 +297,9 @@ class _Step:
             case Upsample():
                 # Addresses of the convolution that reads it.
                 self.bounds.pop()
+            case Concat() if made.name in self.beside:
+                self.bounds.pop()
+                self.parts[made.name] = tuple(x.name for x in given)
             case _:
                 self._elements(bound, made, *given)
 
@@ -301,6 +317,8 @@ class _Step:
 
     def _backward(self, last: _Matrix) -> None:
         gradients = {self.operations[-1].o.name: last}
+        #: Tiles of the products that are one sum for the gradient of a tensor.
+        sums: dict[str, int] = {}
         for each in reversed(self.operations):
             if each.o.name not in self.needed:
                 continue
@@ -308,6 +326,13 @@ class _Step:
             layer = each.layer if isinstance(each, Linear | Convolution) else each.o.name
             bound = self._begin(layer, "backward")
             for t, dx in zip(each.i, self._back(bound, each, dy, wanted)):
+                if dx is not None and isinstance(each, Linear | Convolution):
+                    tiles = taps_of(each) * -(-dy.features // EDGE) + bool(isinstance(each, Linear) and each.rank)
+                    if 0 < sums.get(t.name, 0) <= HELD - tiles:
+                        sums[t.name] += tiles
+                        self.made.pop()
+                        continue
+                    sums[t.name] = tiles
                 if dx is not None and t.name in gradients:
                     whole = _Matrix(f"{t.name}.gradient.{len(self.made)}", dx.rows, dx.features)
                     self._elements(bound, whole, gradients[t.name], dx)
@@ -317,7 +342,7 @@ class _Step:
 
     def _back(self, bound: Bound, each: Operation, dy: _Matrix, wanted: Sequence[bool]) -> list[_Matrix | None]:
         given = [self._of(t) for t in each.i]
-        parts = [self._like(t, f"{t.name}.part.{len(self.made)}.{n}") for n, t in enumerate(each.i)]
+        parts = [self._like(t, f"{t.name}.part.{each.o.name}.{n}") for n, t in enumerate(each.i)]
         x, made = given[0], parts[0]
         match each:
             case Add():
@@ -326,7 +351,9 @@ class _Step:
                 return self._attention_back(bound, each, dy, wanted, parts)
             case Concat():
                 for part, want in zip(parts, wanted):
-                    if want:
+                    if want and each.o.name in self.beside:
+                        self.parts[part.name] = (dy.name,)
+                    elif want:
                         self._elements(bound, part, dy)
                 return [part if want else None for part, want in zip(parts, wanted)]
             case Linear():
