@@ -26,6 +26,7 @@ from gradloom.program.tiles import jobs
 from gradloom.program.tiles.drafts import Block, Term
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, coded
+from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.shell.engines import LOAD
 from gradloom.sim.reference.tiles.program import TileMachine
 
@@ -356,6 +357,48 @@ def test_features_side_by_side_from_an_upsampling():
     named = Rearrange((both.o,), tensor("named", 16, 32), (16 * 32,), (0,))
     operations = [first, low, up, second, far, both, named]
     steps(headed(operations, [x]), ("first.weight",), samples=2, loss="classes")
+
+
+@pytest.mark.parametrize("last", [64, 40])
+def test_whole_tiles_side_by_side_are_what_they_were_apart(last):
+    """Nothing joins them, forward or back; 70 rows are two tiles."""
+    x = tensor("x", 35, 9)
+    first, second = (Linear((x,), tensor(name, 35, size), name) for name, size in (("first", 128), ("second", last)))
+    both = Concat((first.o, second.o, first.o), tensor("both", 35, 256 + last), 1)
+    more = Concat((second.o, both.o), tensor("more", 35, 256 + 2 * last), 1)
+    gates = Activation((more.o,), tensor("gates", 35, 256 + 2 * last), "silu")
+    third, fourth = (Linear((t,), tensor(name, 35, 7), name) for name, t in (("third", both.o), ("fourth", gates.o)))
+    listed = [first, second, both, more, gates, third, fourth, Add((third.o, fourth.o), tensor("sum", 35, 7))]
+    learners = ["first.weight", "second.bias", "third.weight"]
+    step, *_ = steps(headed(listed, [x]), learners, samples=2, loss="classes", count=2, order=ORDERS[1])
+    joins = [each for each in step.program.instructions if joined(each)]
+    # Behind 40 features a tile has parts of two.
+    assert bool(joins) == (last < EDGE)
+
+
+def joined(each):
+    return each.engine.name == "element" and each.opcode == ElementOpcode.JOIN
+
+
+def test_inputs_and_results_side_by_side_have_places_of_their_own():
+    """The host writes and reads them whole."""
+    x, z = tensor("x", 9, 64), tensor("z", 9, 64)
+    first = Linear((x,), tensor("first", 9, 64), "first")
+    whole = Concat((first.o, z), tensor("whole", 9, 128), 1)
+    for listed in ([first, whole], [first, whole, Linear((whole.o,), tensor("last", 9, 5), "last")]):
+        step, *_ = steps(network(listed, [x, z]), samples=2)
+        assert sum(map(joined, step.program.instructions)) == 2
+
+
+def test_gradients_by_linear_layers_that_read_one_tensor_are_one_sum():
+    x = tensor("x", 16, 12)
+    first = Linear((x,), tensor("first", 16, 70), "first")
+    parts = [Linear((first.o,), tensor(name, 16, 32), name, rank=2) for name in "qkv"]
+    seen = Attention(tuple(each.o for each in parts), tensor("seen", 16, 32), 2, 0.25)
+    learners = ["first.weight", *(f"{name}.lora_{of}.weight" for name in "qkv" for of in "AB")]
+    step, *_ = steps(headed([first, *parts, seen], [x]), learners, samples=4, loss="classes", count=2)
+    names = [each.name for each in step.values]
+    assert names.count("first.part") == 1 and "first.gradient" not in names
 
 
 def test_a_softmax_inside():
