@@ -219,13 +219,21 @@ def draw(files, output):
     plt.rcParams.update({"svg.hashsalt": "gradloom", "axes.spines.top": False, "axes.spines.right": False})
     figure, axes = plt.subplots(1, len(files), figsize=(4 * len(files), 3), sharey=True, squeeze=False)
     for ax, file in zip(axes[0], files):
-        for row in json.loads(file.read_text(encoding="utf-8")):
+        told = json.loads(file.read_text(encoding="utf-8"))
+        for n, row in enumerate(sorted(told, key=lambda row: row["cycles"])):
             after = row["reference after"]
             low, mean, high = min(after), np.mean(after), max(after)
             ax.errorbar(row["cycles"] / 1e6, mean, [[mean - low], [high - mean]], fmt="o", capsize=3, color="#3f51b5")
             ax.plot(row["cycles"] / 1e6, np.mean(row["float after"]), "x", color="#888")
-            ax.annotate(row["method"], (row["cycles"] / 1e6, mean), (5, 5), textcoords="offset points", fontsize=8)
-        ax.set(xlim=(0, 1.4 * ax.get_xlim()[1]), xlabel="million cycles", title=f"{file.stem}; x: in float")
+            ax.annotate(
+                row["method"],
+                (row["cycles"] / 1e6, mean),
+                (5, 5 if n % 2 else -12),
+                textcoords="offset points",
+                fontsize=8,
+            )
+        ax.set(xscale="log", xlabel="million cycles", title=f"{file.stem}; x: in float")
+        ax.margins(x=0.25)
     axes[0][0].set_ylabel("accuracy after, %")
     figure.tight_layout()
     figure.savefig(output, metadata={"Date": None})
