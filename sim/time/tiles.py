@@ -16,6 +16,8 @@ class TileRecords(Queue):
     They are as :class:`~gradloom.rtl.engines.tile_store.TileStore` makes them: a beat a cycle while there is room.
     """
 
+    alone = True
+
     def __init__(self, machine: TimedMachine) -> None:
         super().__init__(machine)
         self.left = self.at = 0
@@ -23,20 +25,21 @@ class TileRecords(Queue):
 
     def begin(self, cycle: int, beats: int) -> None:
         self.left, self.at = beats, cycle + _BEGIN
-        self._step()
+        while self.left and self.room:
+            self._make(self.room.popleft())
 
     def take(self, cycle: int) -> None:
         self.times.popleft()
-        self.room.append(cycle + 1)
-        self._step()
+        if self.left:
+            # It had no room.
+            self._make(cycle + 1)
+        else:
+            self.room.append(cycle + 1)
 
-    def _step(self) -> None:
-        """Makes the beats that have room.
-
-        STORE looks at them when it has asked, or taken one.
-        """
-        while self.left and self.room:
-            self.at = max(self.at, self.room.popleft())
-            self.times.append(self.at + _MADE + FIFO)
-            self.at += 1
-            self.left -= 1
+    def _make(self, cycle: int) -> None:
+        """A beat in a place that is free from then on."""
+        if cycle < self.at:
+            cycle = self.at
+        self.times.append(cycle + _MADE + FIFO)
+        self.at = cycle + 1
+        self.left -= 1

@@ -155,17 +155,27 @@ class Bus:
             command, operands, operands["offset"] // self.machine.beat_bytes, operands["beats"]
         )
         self.contexts.append(self.bursting)
-        self.agenda.visible(at + 3, self._ready)
-
-    def _ready(self, cycle: int) -> None:
-        self.burst_at = cycle
-        self._try_at(cycle)
+        self.burst_at = at + 3
+        self._next(at + 3)
 
     # addresses
 
     def fetch(self, beats: int, cycle: int) -> None:
         self.wanted = beats
-        self._try_at(cycle)
+        self._next(cycle)
+
+    def _next(self, cycle: int) -> None:
+        """Tries again as soon as a burst may leave, in ``cycle`` at the earliest.
+
+        Where none may, what ends that comes here.
+        """
+        if self.in_flight >= self.outstanding or self.addressed is not None:
+            return
+        if self.wanted:
+            self._try_at(cycle)
+        elif self.burst_at is not None:
+            # A sink may tell late that it took beats long ago.
+            self._try_at(max(cycle, self.burst_at))
 
     def _try_at(self, cycle: int) -> None:
         if self.trying != cycle:
@@ -181,8 +191,7 @@ class Bus:
             beats, self.wanted = self.wanted, 0
             self._ask(cycle, beats, None)
             self.machine.dispatch.accepted(cycle)
-            if self.burst_at is not None:
-                self._try_at(cycle + 1)
+            self._next(cycle + 1)
         elif self.burst_at is not None and self.burst_at <= cycle:
             transfer = self.bursting
             assert transfer is not None
@@ -191,12 +200,13 @@ class Bus:
             transfer.left -= beats
             self.burst_at = None
             if transfer.left:
-                self.agenda.visible(cycle + 2, self._ready)
+                self.burst_at = cycle + 2
             else:
                 self.bursting = None
                 self.free_at = cycle + 1
                 self.agenda.decide(cycle + 1, self._start)
             self._ask(cycle, beats, transfer)
+            self._next(cycle + 2)
 
     def _ask(self, cycle: int, beats: int, transfer: TransferTime | None) -> None:
         """Decides in ``cycle`` on the address of a burst."""
@@ -237,8 +247,7 @@ class Bus:
         self.arriving.append((due, beats, self.asked))
         self._arrive(())
         self._coming(due, beats, transfer)
-        if self.wanted or self.burst_at is not None:
-            self._try_at(cycle)
+        self._next(cycle)
 
     def _arrive(self, times: Sequence[int]) -> None:
         """The next beats are taken at ``times``.
@@ -321,13 +330,16 @@ class Bus:
             spans.popleft()
         return cycle
 
+    def sure(self, port: int) -> int:
+        """A cycle before which all beats that a port takes are known to :meth:`free`."""
+        if any(transfer is not None and transfer.operands["dest"] == port for _, _, transfer in self.coming):
+            return self.machine.now + 1
+        # An address leaves now at the soonest.
+        return self.machine.now + self.latency + 1
+
     def _release(self, cycle: int) -> None:
         self.in_flight -= 1
-        if self.wanted:
-            self._try_at(cycle)
-        elif self.burst_at is not None:
-            # A sink may tell late that it took beats long ago.
-            self._try_at(max(cycle, self.burst_at))
+        self._next(cycle)
 
 
 class ReadingMachine(SequencedMachine):

@@ -55,8 +55,7 @@ class PortsBus(Bus):
         self.coming.append((ready + 1, beats, transfer))
         if len(self.coming) == 1:
             self.pump()
-        if self.wanted or self.burst_at is not None:
-            self._try_at(cycle)
+        self._next(cycle)
 
     def _all_came(self, port: int, cycle: int) -> None:
         self.reads[port] -= 1

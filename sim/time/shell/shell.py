@@ -8,6 +8,7 @@
                              +--> LOAD's port of an engine: forwards
 """
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,9 @@ class Queue:
 
     They are listed by the cycle from which each may be taken.
     """
+
+    #: When they are there follows from when STORE asks and takes, and from nothing else.
+    alone = False
 
     def __init__(self, machine: "ShellMachine") -> None:
         self.machine = machine
@@ -148,6 +152,9 @@ class StoreTime(OneAtATime):
         ``last``: nothing else happens in ``cycle`` afterwards, so time may go on until something does.
         """
         queue, moves = self.queue, self.moves
+        if queue is not None and queue.alone:
+            self._flow(queue)
+            return
         while queue is not None:
             time = queue.next()
             if time is None:
@@ -162,9 +169,7 @@ class StoreTime(OneAtATime):
                 time = self.next = self.machine.bus.free(self.to, time)
             if time > cycle:
                 if not last or time >= self.agenda.next_cycle():
-                    if self.waking != time:
-                        self.waking = time
-                        self.agenda.decide(time, self._wake)
+                    self._wake_at(time)
                     return
                 self.machine.now = cycle = time
                 if self.to is not None:
@@ -172,6 +177,36 @@ class StoreTime(OneAtATime):
                     continue
             self._take(time)
             queue = self.queue
+
+    def _flow(self, queue: Queue) -> None:
+        """Takes the beats of a queue that is ``alone``, before their time.
+
+        Those that are forwarded as far as it is known when LOAD's port takes beats.
+        """
+        to, only, moves = self.to, self.only, self.moves
+        sure = self.machine.bus.sure(to) if to is not None else math.inf
+        full = len(moves) - 2 * self.burst
+        while True:
+            time = max(queue.times[0], self.next)
+            before = full + self.in_burst
+            if before >= 0 and not only and time <= moves[before]:
+                time = moves[before] + 1
+            if to is not None:
+                if time < sure:
+                    time = self.machine.bus.free(to, time)
+                self.next = time
+                if time >= sure:
+                    self._wake_at(time)
+                    return
+            self._take(time)
+            if self.queue is None:
+                return
+            full = len(moves) - 2 * self.burst
+
+    def _wake_at(self, cycle: int) -> None:
+        if self.waking != cycle:
+            self.waking = cycle
+            self.agenda.decide(cycle, self._wake)
 
     def _wake(self, cycle: int) -> None:
         self.waking = -1

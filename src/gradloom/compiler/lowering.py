@@ -156,15 +156,20 @@ def pieced(
     rules: Mapping[str, Rule],
     tell: Callable[[StepPiece, int], None],
     wanted: Collection[str] = (),
+    filled: bool = True,
+    memory: int | None = None,
 ) -> TileStep:
     """A step as pieces that run one after another: see :mod:`gradloom.program.tiles.pieces`.
 
     Parameters are those of :func:`lower`; ``tell`` gets each piece, and how many there are. The program of the result
-    has no commands, but all that is in memory before.
+    has no commands, but all that is in memory before; of this only the places where it is not ``filled``.
+
+    :class:`ValueError`, before the first piece is written, where it needs more than a window, or than ``memory`` bytes.
     """
     survey = Survey(config)
     _Writer(survey, network, samples, rules).write(loss, False, None, wanted)
-    return _Writer(Pieces(survey, tell), network, samples, rules).write(loss, False, None, wanted)
+    survey.check(memory)
+    return _Writer(Pieces(survey, tell, filled=filled), network, samples, rules).write(loss, False, None, wanted)
 
 
 class _Writer(Convolutions, Rows, Tied, Updates):

@@ -62,10 +62,10 @@ def made():
     return net, exact, step, memory
 
 
-def cut(net, exact, least, monkeypatch, config=CONFIG):
-    """A step in pieces of ``least`` jobs."""
+def cut(net, exact, least, monkeypatch, config=CONFIG, found=None, **more):
+    """A step in pieces of ``least`` jobs, which are ``found``."""
     monkeypatch.setattr(pieces, "_LEAST", least)
-    found = []
+    found = [] if found is None else found
     step = pieced(
         config,
         net,
@@ -73,15 +73,14 @@ def cut(net, exact, least, monkeypatch, config=CONFIG):
         loss="values",
         rules=rules_of(exact),
         tell=lambda piece, count: found.append(piece),
+        **more,
     )
     return step, found
 
 
-@pytest.mark.parametrize("least", [1, 40, 10_000])
-def test_pieces_leave_what_one_program_leaves(made, least, monkeypatch):
+def differs(made, step, found):
+    """Names of what the pieces leave otherwise than the one program."""
     net, exact, whole, wanted = made
-    step, found = cut(net, exact, least, monkeypatch)
-    assert len(found) == 1 if least > 1000 else len(found) > 3
     size = max(each.program.length for each in found)
     memory = TileMachine(CONFIG, size)
     # What no piece has written is no zero.
@@ -90,16 +89,77 @@ def test_pieces_leave_what_one_program_leaves(made, least, monkeypatch):
     for each in found:
         check_progress(each.instructions, CONFIG.machine.engines, depth=CONFIG.queue_depth)
         memory.execute(each.instructions)
-    for name, tiles in whole.shown.items():
-        own = step.shown[name]
-        assert memory.read(own.offset, own.size) == wanted.read(tiles.offset, tiles.size), name
+    pairs = [(name, step.shown[name], tiles) for name, tiles in whole.shown.items()]
     for name, each in whole.learners.items():
         own = step.learners[name]
-        for one, other in ((own.gradient, each.gradient), (own.codes, each.codes)):
-            assert memory.read(one.offset, one.size) == wanted.read(other.offset, other.size), name
+        pairs += [(name, own.gradient, each.gradient), (name, own.codes, each.codes)]
         words = [(of, at.words.words, at.words.size) for of, at in ((memory, own), (wanted, each))]
         one, other = (of.read(offset, length) for of, offset, length in words)
-        assert one == other, name
+        if one != other:
+            yield name
+    for name, one, other in pairs:
+        if memory.read(one.offset, one.size) != wanted.read(other.offset, other.size):
+            yield name
+
+
+@pytest.mark.parametrize("least", [1, 40, 10_000])
+def test_pieces_leave_what_one_program_leaves(made, least, monkeypatch):
+    net, exact, *_ = made
+    step, found = cut(net, exact, least, monkeypatch)
+    assert len(found) == 1 if least > 1000 else len(found) > 3
+    assert not list(differs(made, step, found))
+
+
+def shorter(monkeypatch):
+    """Tensors of several pieces give their places up a piece too early."""
+    lives = pieces._Noted.lives.fget
+    monkeypatch.setattr(pieces._Noted, "lives", property(lambda self: (lives(self)[0], max(lives(self)[1] - 1, 0))))
+
+
+def test_a_place_that_is_given_up_too_early_is_refused(made, monkeypatch):
+    net, exact, *_ = made
+    shorter(monkeypatch)
+    with pytest.raises(RuntimeError, match=r"piece \d+: offset \d+ is the place of another piece's tensor"):
+        cut(net, exact, 1, monkeypatch)
+
+
+def test_a_place_that_is_given_up_too_early_shows_in_memory(made, monkeypatch):
+    """So what the pieces leave tells whether lives are right."""
+    net, exact, *_ = made
+    shorter(monkeypatch)
+    monkeypatch.setattr(pieces.Pieces, "_check", lambda self, offsets: None)
+    assert list(differs(made, *cut(net, exact, 1, monkeypatch)))
+
+
+def test_tensors_that_do_not_meet_share_places(made, monkeypatch):
+    net, exact, *_ = made
+    usual, _ = cut(net, exact, 1, monkeypatch)
+    monkeypatch.setattr(pieces._Noted, "lives", property(lambda self: (min(self.pieces), 1000)))
+    apart, _ = cut(net, exact, 1, monkeypatch)
+    assert usual.program.length < 0.8 * apart.program.length
+
+
+@pytest.mark.parametrize("least", [1, 40, 10_000])
+def test_a_step_that_does_not_fit_is_refused_before_its_first_piece(made, least, monkeypatch):
+    net, exact, *_ = made
+    step, found = cut(net, exact, least, monkeypatch)
+    needs = step.program.memory.end
+    assert len(cut(net, exact, least, monkeypatch, memory=needs)[1]) == len(found)
+    told = []
+    with pytest.raises(ValueError, match=f"needs {needs:,} bytes .* the board's memory has {needs - 1:,}; take fewer"):
+        cut(net, exact, least, monkeypatch, found=told, memory=needs - 1)
+    monkeypatch.setattr(pieces, "most", lambda layout, field: needs - 2)
+    with pytest.raises(ValueError, match=f"needs {needs:,} bytes .* a window has {needs - 1:,}; take fewer"):
+        cut(net, exact, least, monkeypatch, found=told)
+    assert not told
+
+
+def test_what_is_not_filled_has_the_same_commands(made, monkeypatch):
+    net, exact, *_ = made
+    step, found = cut(net, exact, 40, monkeypatch)
+    empty, others = cut(net, exact, 40, monkeypatch, filled=False)
+    assert step.program.arrays and not empty.program.arrays
+    assert [each.instructions for each in others] == [each.instructions for each in found]
 
 
 def test_like_pieces_share_a_program_and_take_its_cycles(made, monkeypatch):

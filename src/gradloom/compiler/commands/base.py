@@ -224,10 +224,9 @@ class Base:
 
     def codes(self, values: np.ndarray, bits: int) -> Tiles:
         """Places codes of a matrix, or of several."""
-        made = coded(values, bits)
         count, (rows, features) = values.shape[0] if values.ndim > 2 else 1, values.shape[-2:]
         tiles = Tiles(0, count, rows, features, bits)
-        return Tiles(self.tiler.put(tiles.pack(made)), count, rows, features, bits)
+        return replace(tiles, offset=self.tiler.put(tiles.size, lambda: tiles.pack(coded(values, bits))))
 
     def matrices(self, values: np.ndarray) -> Kept:
         """Places matrices ``[inputs, outputs]`` that do not change."""

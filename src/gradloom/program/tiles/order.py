@@ -130,7 +130,7 @@ class _Schedule:
         self.there = [0] * len(tasks)
         self.stored: dict[int, int] = {}
         #: Records in an engine's slots by port, those that were not read for longest first.
-        self.held: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
+        self.held: dict[str, dict[str, dict[int, None]]] = defaultdict(lambda: defaultdict(dict))
         while any(self.ready.values()):
             self.take(self.next())
 
@@ -147,25 +147,33 @@ class _Schedule:
             if best is not None and soonest > best[0]:
                 break
             rest = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
-            among = (rest, *self._lacks(number), number)
+            if best is not None and (soonest, rest) > best[:2]:
+                continue
+            missing, *lacks = self._lacks(number)
+            among = (rest, *lacks, number)
             if best is not None and (soonest, *among) > best:
                 continue
-            start = self.bound[number] = max(self._soonest(number), self._loaded(number, _Unit.find))
+            start = self.bound[number] = max(self._soonest(number), self._there(number, missing))
             mine = (start // _SAME, *among)
             best = mine if best is None else min(best, mine)
         assert best is not None
         return best[-1]
 
-    def _lacks(self, number: int) -> tuple[int, int]:
-        """What LOAD must bring for it, or whether it must, and beats that slots hold of what tasks made, below 0."""
-        task = self.tasks[number]
-        lacks = made = 0
+    def _lacks(self, number: int) -> tuple[list[tuple[int, int]], int, int]:
+        """What LOAD must bring for it, as :meth:`_there` takes it; how much, or whether; and what is held.
+
+        The last are beats that slots hold of what tasks made, below 0.
+        """
+        task, stored = self.tasks[number], self.stored
+        held = self.held[task.engine]
+        missing, lacks, made = [], 0, 0
         for (port, at), beats in task.reads.items():
-            if at not in self.held[task.engine, port]:
+            if at not in held[port]:
+                missing.append((stored.get(at, 0), beats))
                 lacks += beats
-            elif at in self.stored:
+            elif at in stored:
                 made += beats
-        return lacks // _ALIKE if self.sparing else int(lacks > _LEAST), -made
+        return missing, lacks // _ALIKE if self.sparing else int(lacks > _LEAST), -made
 
     def _seen(self) -> Iterator[int]:
         """Tasks that may be next: early ones, and late ones, which need what was made last."""
@@ -177,15 +185,23 @@ class _Schedule:
         engine = self.tasks[number].engine
         return max(self.free[engine], self.slots[engine][0], self.there[number])
 
-    def _loaded(self, number: int, move: Callable[[_Unit, int, int], int]) -> int:
-        """When LOAD has brought what is not held, older records first."""
-        task, end = self.tasks[number], 0
-        first = max(self.free[task.engine] - _AHEAD, 0)
-        there = self.held
-        for stored, beats in sorted(
-            (self.stored.get(at, 0), n) for (port, at), n in task.reads.items() if at not in there[task.engine, port]
-        ):
-            end = max(end, move(self.load, max(stored, first), beats) + beats + _LATENCY)
+    def _there(self, number: int, missing: Iterable[tuple[int, int]]) -> int:
+        """When LOAD could have brought ``missing``: when each was stored, and its beats."""
+        first, end = max(self.free[self.tasks[number].engine] - _AHEAD, 0), 0
+        # Of records of one size the last is there last.
+        latest: dict[int, int] = {}
+        for stored, beats in missing:
+            if stored > latest.get(beats, -1):
+                latest[beats] = stored
+        for beats, stored in latest.items():
+            end = max(end, self.load.find(max(stored, first), beats) + beats + _LATENCY)
+        return end
+
+    def _loaded(self, number: int) -> int:
+        """When LOAD brings what is not held, older records first."""
+        first, end = max(self.free[self.tasks[number].engine] - _AHEAD, 0), 0
+        for stored, beats in sorted(self._lacks(number)[0]):
+            end = max(end, self.load.take(max(stored, first), beats) + beats + _LATENCY)
         return end
 
     def take(self, number: int) -> None:
@@ -194,7 +210,7 @@ class _Schedule:
         mine = self.ready[task.engine]
         del mine[bisect_left(mine, number)]
         self.order.append(number)
-        self.free[task.engine] = max(self._soonest(number), self._loaded(number, _Unit.take)) + task.work
+        self.free[task.engine] = max(self._soonest(number), self._loaded(number)) + task.work
         self._hold(task.engine, task.reads)
         beats = sum(task.writes.values()) + _BESIDES * len(task.writes)
         stored = self.store.take(self.free[task.engine] + _LATENCY, beats) + beats + _LATENCY
@@ -215,7 +231,7 @@ class _Schedule:
 
     def _hold(self, engine: str, records: Iterable[tuple[str, int]]) -> None:
         for port, at in records:
-            held = self.held[engine, port]
+            held = self.held[engine][port]
             if at in held:
                 del held[at]
             else:

@@ -56,10 +56,10 @@ class Tiler:
         """Offset of bytes that the program or the host writes."""
         return self.program.room(-(-size // 4), kind=kind).offset
 
-    def put(self, content: bytes) -> int:
+    def put(self, size: int, content: Callable[[], bytes]) -> int:
         """Offset of bytes that are there before."""
-        offset = self.room(len(content), AreaKind.FROZEN)
-        self.program.arrays.append((offset, content))
+        offset = self.room(size, AreaKind.FROZEN)
+        self.program.arrays.append((offset, content()))
         return offset
 
     def tiles(self, count: int, rows: int, features: int, bits: int, kind: AreaKind = AreaKind.STEP) -> Tiles:
@@ -221,7 +221,7 @@ class Tiler:
 
     def table(self, number: int, content: bytes) -> None:
         """Writes a table, of which ``content`` has the pieces."""
-        load = LoadJob("words", self.put(content), len(content))
+        load = LoadJob("words", self.put(len(content), lambda: content), len(content))
 
         def build(job: TileJob, slot: int, hold: Hold) -> None:
             job.streams, job.waits, job.table = True, False, number

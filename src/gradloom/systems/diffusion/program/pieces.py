@@ -28,14 +28,15 @@ def step_pieces(
     batch: int,
     lr: float,
     tell: Callable[[StepPiece, int], None],
+    memory: int | None = None,
 ) -> TileStep:
     """The step of operations ``some`` of a list: forward, and back where something in or in front of them learns.
 
-    The gradient comes to the last result, as of a loss of it. Weights are the same everywhere: the programs are those
-    of any without zeros. ``tell`` gets each piece, and their number; see
-    :func:`~gradloom.compiler.lowering.pieced`.
+    The gradient comes to the last result, as of a loss of it. Weights are the same everywhere, and are not made: the
+    programs are those of any without zeros. ``tell`` gets each piece, and their number; ``memory``: bytes that there
+    are; see :func:`~gradloom.compiler.lowering.pieced`.
 
-    :class:`ValueError` where a program would not end, or the last result does not need all operations.
+    :class:`ValueError` where a program would not end, the last result does not need all operations, or memory is short.
     """
     needs = {each.o.name for each in needed(some, [some[-1].o.name])}
     if beside := [each.o.name for each in some if each.o.name not in needs]:
@@ -59,5 +60,13 @@ def step_pieces(
         tell(piece, count)
 
     return pieced(
-        config, ready, samples=batch, loss=loss, rules=rules, wanted=sorted(wanted) if loss else (), tell=checked
+        config,
+        ready,
+        samples=batch,
+        loss=loss,
+        rules=rules,
+        wanted=sorted(wanted) if loss else (),
+        tell=checked,
+        filled=False,
+        memory=memory,
     )
