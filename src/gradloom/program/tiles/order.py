@@ -109,7 +109,9 @@ class _Schedule:
         for number, those in enumerate(before):
             for other in those:
                 self.after[other].append(number)
-        self.left = [len(those) for those in before]
+        self.before, self.left = before, [len(those) for those in before]
+        #: Least of :attr:`left` of those behind each task.
+        self.rest = [min((self.left[other] for other in those), default=len(tasks)) for those in self.after]
         #: Tasks by engine that wait for no other, in the order of ``tasks``.
         self.ready: dict[str, list[int]] = {engine: [] for engine in room}
         for number, count in enumerate(self.left):
@@ -118,9 +120,14 @@ class _Schedule:
         #: Cycles before which a task cannot start: its last estimate, which only a record that is held anew can lower.
         self.bound = [0] * len(tasks)
         self.readers: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        #: Beats that each task reads by port and offset, these offsets by port, and beats of what others make of it.
+        self.reads: list[dict[str, dict[int, int]]] = [{} for _ in tasks]
+        self.made = [0] * len(tasks)
         for number, task in enumerate(tasks):
-            for port, at in task.reads:
+            for (port, at), beats in task.reads.items():
                 self.readers[task.engine, port, at].append(number)
+                self.reads[number].setdefault(port, {})[at] = beats
+        self.places = [{port: frozenset(some) for port, some in each.items()} for each in self.reads]
         self.order: list[int] = []
         self.load, self.store = _Unit(), _Unit()
         #: Cycles from which engines are free, and their result slots, the oldest first.
@@ -142,13 +149,10 @@ class _Schedule:
     def next(self) -> int:
         """The task that goes first."""
         best: tuple[int, int, int, int, int] | None = None
-        for number in sorted(self._seen(), key=self.bound.__getitem__):
-            soonest = self.bound[number] // _SAME
-            if best is not None and soonest > best[0]:
-                break
-            rest = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
+        seen = [(max(self.bound[number], self._soonest(number)), number) for number in self._seen()]
+        for soonest, rest, number in sorted((start // _SAME, self.rest[number], number) for start, number in seen):
             if best is not None and (soonest, rest) > best[:2]:
-                continue
+                break
             missing, *lacks = self._lacks(number)
             among = (rest, *lacks, number)
             if best is not None and (soonest, *among) > best:
@@ -164,15 +168,15 @@ class _Schedule:
 
         The last are beats that slots hold of what tasks made, below 0.
         """
-        task, stored = self.tasks[number], self.stored
-        held = self.held[task.engine]
-        missing, lacks, made = [], 0, 0
-        for (port, at), beats in task.reads.items():
-            if at not in held[port]:
-                missing.append((stored.get(at, 0), beats))
+        held, stored = self.held[self.tasks[number].engine], self.stored
+        missing, lacks, made = [], 0, self.made[number]
+        for port, reads in self.reads[number].items():
+            for at in self.places[number][port].difference(held[port]):
+                beats = reads[at]
                 lacks += beats
-            elif at in stored:
-                made += beats
+                if at in stored:
+                    made -= beats
+                missing.append((stored.get(at, 0), beats))
         return missing, lacks // _ALIKE if self.sparing else int(lacks > _LEAST), -made
 
     def _seen(self) -> Iterator[int]:
@@ -226,8 +230,16 @@ class _Schedule:
             unread -= {at for _, at in first}
             self.there[other] = max(self.there[other], stored)
             self.left[other] -= 1
+            for each in self.before[other]:
+                self.rest[each] = min(self.rest[each], self.left[other])
             if not self.left[other]:
+                self._made(other)
                 insort(self.ready[self.tasks[other].engine], other)
+
+    def _made(self, number: int) -> None:
+        """It waits for no other: what it reads is made."""
+        reads = (each for some in self.reads[number].values() for each in some.items())
+        self.made[number] = sum(beats for at, beats in reads if at in self.stored)
 
     def _hold(self, engine: str, records: Iterable[tuple[str, int]]) -> None:
         for port, at in records:
