@@ -6,7 +6,9 @@ import pytest
 
 from gradloom.graph.operations import Add
 from gradloom.rtl.shell.engines import LOAD, STORE
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.forecast import USUAL, MemoryTime, forecast
+from gradloom.sim.time.shell.dram import Dram
+from gradloom.sim.time.tiles import TileRecords
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 
 from ...compiler.nets import conv, headed, tensor
@@ -33,13 +35,25 @@ STEPS = {
 }
 
 
+#: Of the memory behind the ports.
+MEMORIES = {
+    "usual": USUAL,
+    "at once": MemoryTime(read_latency=1, write_latency=1),
+    "few reads": MemoryTime(read_latency=30, port_reads=2),
+    "a DRAM": MemoryTime(dram=Dram(1000, 100, 128, 5, 7, 12, 3)),
+}
+
+
+def program_of(name, **more):
+    """The program of a step."""
+    make, config, targets, _ = STEPS[name]
+    prepared = Prepared(learning_of(make(), "classes", "lora", targets=targets, rank=2), "classes")
+    return prepared.programs(replace(config, **more), 4, prepared.rules(1e-2), batches=1).step.program
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_takes_so_many_cycles_and_beats(name):
-    make, config, targets, wanted = STEPS[name]
-    learning = learning_of(make(), "classes", "lora", targets=targets, rank=2)
-    prepared = Prepared(learning, "classes")
-    step = prepared.programs(config, 4, prepared.rules(1e-2), batches=1).step
-    program = step.program
+    program, wanted = program_of(name), STEPS[name][-1]
     loads, stores = (
         sum(
             each.operands["beats"]
@@ -49,3 +63,14 @@ def test_a_step_takes_so_many_cycles_and_beats(name):
         for engine in (LOAD, STORE)
     )
     assert (forecast(program).total, loads, stores, len(program.instructions)) == wanted
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+@pytest.mark.parametrize("name", ["a norm, few slots", "images, forwards"])
+def test_what_store_takes_ahead_it_takes_as_beat_by_beat(name, ports, monkeypatch):
+    program = program_of(name, ports=ports)
+    ahead = {memory: forecast(program, memory=each) for memory, each in MEMORIES.items()}
+    monkeypatch.setattr(TileRecords, "alone", False)
+    for memory, made in ahead.items():
+        slow = forecast(program, memory=MEMORIES[memory])
+        assert (made.total, made.phases, made.commands) == (slow.total, slow.phases, slow.commands), memory

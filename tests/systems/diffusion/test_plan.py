@@ -1,6 +1,7 @@
 """The plan of a diffusion model has the products and the weights that diffusers' network has."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -133,6 +134,20 @@ def test_the_forecast_of_a_step_is_that_of_its_pieces(run, tmp_path, monkeypatch
     assert found["pieces"] == len(cycles) >= found["programs"] > 5
     assert found["cycles"] == sum(each.total for each in cycles)
     assert found["phases"] == {name: sum(each.phases[name] for each in cycles) for name in found["phases"]}
+
+
+def test_a_step_that_memory_does_not_hold_is_refused_before_its_programs(run, tmp_path, monkeypatch):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL))
+    code, out, err = run("plan", str(path), "--forecast", "--seq", "5", "--json")
+    assert code == 0, err
+    needs = json.loads(out)["forecast"]["window_bytes"]
+    monkeypatch.setattr(pieces.Pieces, "write", None)
+    monkeypatch.setattr("gradloom.boards.find", lambda name: SimpleNamespace(memory_bytes=needs - 1))
+    code, out, err = run("plan", str(path), "--forecast", "--seq", "5")
+    told = " ".join(err.split())
+    assert code == 2 and out == "" and f"forecast=True: the step needs {needs:,} bytes besides its commands" in told
+    assert f"the board's memory has {needs - 1:,}; take fewer samples at once, or a part of the network" in told
 
 
 def test_a_part_that_would_not_end_is_refused(run, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gradloom import boards
 from gradloom.compiler.estimate.products import ShapedProduct, backward, forward, is_known, narrow_tensors, parameters
 from gradloom.graph.base import Operation
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
@@ -64,7 +65,8 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
         assert isinstance(workload, DiffusionWorkload)
         some = part_named(learnt, options.only) if is_part else learnt
         try:
-            result["forecast"] = _forecast(config, learnt, some, batch, workload.lr, tell)
+            there = boards.find(asked.board or asked.preset.board).memory_bytes
+            result["forecast"] = _forecast(config, learnt, some, batch, workload.lr, there, tell)
         except ValueError as error:
             raise ValueError(f"{why}: {error}") from None
     bounds = step_bounds(learnt, config, batch, array=size, known=_known(known))
@@ -72,9 +74,15 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
 
 
 def _forecast(
-    config: Any, listed: Sequence[Operation], some: Sequence[Operation], batch: int, lr: float, tell: Progress
+    config: Any,
+    listed: Sequence[Operation],
+    some: Sequence[Operation],
+    batch: int,
+    lr: float,
+    memory: int,
+    tell: Progress,
 ) -> PlannedCycles:
-    """Cycles of the pieces of a step, one after another; those that are alike take the same."""
+    """Cycles of the pieces of a step, one after another, in so many bytes; those that are alike take the same."""
     from gradloom.sim.time.forecast import forecast
     from gradloom.sim.time.timing import Timing
 
@@ -89,7 +97,7 @@ def _forecast(
         made.append(known[id(piece.program)])
 
     tell(0, 0, "planning")
-    step = step_pieces(config, listed, some, batch=batch, lr=lr, tell=take)
+    step = step_pieces(config, listed, some, batch=batch, lr=lr, tell=take, memory=memory)
     phases = Counter[str]()
     for each in made:
         phases.update(each.phases)
