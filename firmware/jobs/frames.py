@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["Channel", "ChannelTimeout", "FrameError", "PIECE", "PROTOCOL", "field"]
 
 #: Both sides must speak the same.
-PROTOCOL = 1
+PROTOCOL = 2
 #: Bytes of a frame at most that a sender cuts long content into.
 PIECE = 1 << 20
 _MAGIC = b"GLF1"

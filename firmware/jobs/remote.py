@@ -6,6 +6,7 @@ The agent is a process whose standard input and output carry frames: on a board 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import tempfile
@@ -20,10 +21,12 @@ from .frames import PIECE, PROTOCOL, Channel, FrameError
 from .job import FILES, JobError
 from .lock import InUseError
 
-__all__ = ["Agent", "AgentTransport", "Connection", "ConnectionLost", "JobFailed", "RemoteError"]
+__all__ = ["LARGE", "Agent", "AgentTransport", "Connection", "ConnectionLost", "JobFailed", "RemoteError"]
 
 #: Seconds in which the agent must answer, or tell how a job goes on.
 TIMEOUT = 60.0
+#: Bytes from which a digest of what is there pays: a frozen model stays in memory from one answer to the next.
+LARGE = 1 << 16
 
 
 class RemoteError(AcceleratorError):
@@ -133,8 +136,14 @@ class AgentTransport(Transport):
         )
 
     def write_memory(self, offset: int, data: bytes) -> None:
+        """Writes what is not there already."""
         for at in range(0, len(data), PIECE):
-            self.connection.ask({"do": "store", "offset": offset + at}, data[at : at + PIECE])
+            piece, place = data[at : at + PIECE], offset + at
+            if len(piece) < LARGE or self._digest(place, len(piece)) != hashlib.sha256(piece).digest():
+                self.connection.ask({"do": "store", "offset": place}, piece)
+
+    def _digest(self, offset: int, length: int) -> bytes:
+        return self.connection.ask({"do": "digest", "offset": offset, "length": length})[1]
 
     def wait_interrupt(self, timeout: float | None = None) -> bool:
         # An answer comes after some seconds at most; the caller asks again.

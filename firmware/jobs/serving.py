@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from ..device.registers import REGISTERS
@@ -28,8 +29,8 @@ def opened(transport: Transport) -> dict[str, Any]:
 def answered(transport: Transport, message: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes] | None:
     """Does what a message asks of a transport.
 
-    It asks to ``read``, ``write``, ``fetch``, ``store`` or ``wait``. Returns the answer; None where it asks for
-    something else. :class:`FrameError` where a place is not of the device.
+    It asks to ``read``, ``write``, ``fetch``, ``digest``, ``store`` or ``wait``. Returns the answer; None where it asks
+    for something else. :class:`FrameError` where a place is not of the device.
     """
     do = message.get("do")
     if do == "read":
@@ -37,9 +38,10 @@ def answered(transport: Transport, message: dict[str, Any], data: bytes) -> tupl
     if do == "write":
         transport.write32(_register(message), field(message, "value", int, 0, (1 << 32) - 1))
         return {}, b""
-    if do == "fetch":
+    if do in ("fetch", "digest"):
         length = field(message, "length", int, 0, PIECE)
-        return {}, transport.read_memory(_place(transport, message, length), length)
+        found = transport.read_memory(_place(transport, message, length), length)
+        return {}, found if do == "fetch" else hashlib.sha256(found).digest()
     if do == "store":
         transport.write_memory(_place(transport, message, len(data)), data)
         return {}, b""

@@ -218,8 +218,8 @@ def test_a_full_disk_leaves_no_part_of_a_job(make_board):
 
 def test_an_agent_of_another_version_is_refused(board):
     path = board.host / "gradloom_host/frames.py"
-    path.write_text(path.read_text().replace("PROTOCOL = 1", "PROTOCOL = 2"))
-    with pytest.raises(RemoteError, match="speaks protocol 2, this gradloom 1: run gradloom flash again"):
+    path.write_text(path.read_text().replace("PROTOCOL = 2", "PROTOCOL = 3"))
+    with pytest.raises(RemoteError, match="speaks protocol 3, this gradloom 2: run gradloom flash again"):
         on_board.connected(board.reach)
     path.unlink()
     with pytest.raises(ConnectionLost, match="No module named 'gradloom_host.frames'; .*run gradloom flash again"):

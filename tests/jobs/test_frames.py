@@ -10,9 +10,9 @@ from gradloom.firmware.device import registers
 from gradloom.firmware.device.transport import Transport
 from gradloom.firmware.jobs.agent import serve
 from gradloom.firmware.jobs.board_device import BoardDevice
-from gradloom.firmware.jobs.frames import Channel, ChannelTimeout, FrameError
+from gradloom.firmware.jobs.frames import PIECE, Channel, ChannelTimeout, FrameError
 from gradloom.firmware.jobs.job import JobError
-from gradloom.firmware.jobs.remote import Connection, RemoteError
+from gradloom.firmware.jobs.remote import LARGE, AgentTransport, Connection, RemoteError
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def asked(pipes, tmp_path):
         ({"do": "fly"}, "do='fly': is unknown, or the device is not open"),
         ({"do": "read", "offset": 0}, "do='read': is unknown, or the device is not open"),
         ({"do": "hello", "protocol": "1"}, "protocol='1': must be of type int"),
-        ({"do": "hello", "protocol": 9, "client": "a"}, "speaks protocol 1, this gradloom 9"),
+        ({"do": "hello", "protocol": 9, "client": "a"}, "speaks protocol 2, this gradloom 9"),
         ({"do": "open", "design": 3, "window": 0}, "design=3: must be of type dict"),
         ({"do": "open", "design": {"name": "a"}, "window": 0}, "must have a name, a table and data_bits"),
         ({"do": "start", "name": "none"}, "job=none: there is none of this name"),
@@ -158,6 +158,7 @@ def test_registers_and_memory_are_those_of_the_device(machine_served):
         ({"do": "read", "offset": 2}, b"", "offset=0x2: is of no register"),
         ({"do": "write", "offset": registers.WATCHDOG, "value": 1 << 32}, b"", "value=4294967296: must be from 0"),
         ({"do": "fetch", "offset": size - 4, "length": 5}, b"", "must lie in the window"),
+        ({"do": "digest", "offset": size - 4, "length": 5}, b"", "must lie in the window"),
         ({"do": "store", "offset": -1}, b"a", "offset=-1: must be from 0"),
         ({"do": "store", "offset": size}, b"a", "must lie in the window"),
         ({"do": "wait", "seconds": "x"}, b"", "seconds='x': must be of type float"),
@@ -165,3 +166,26 @@ def test_registers_and_memory_are_those_of_the_device(machine_served):
         with pytest.raises(RemoteError) as refused:
             ask(message, data)
         assert said in str(refused.value)
+
+
+def test_what_is_in_memory_is_not_sent_again(machine_served):
+    """Only the pieces that differ go; what is there afterwards is what was written."""
+    asked = []
+
+    class Watched:
+        def ask(self, message, data=b""):
+            asked.append((message["do"], len(data)))
+            return machine_served(message, data)
+
+    held = AgentTransport(Watched(), machine_served({"do": "open"})[0])
+    content = bytearray(os.urandom(LARGE + 2 * PIECE))
+    for changed, sent in ((None, [PIECE, PIECE, LARGE]), (None, []), (PIECE + 5, [PIECE])):
+        if changed is not None:
+            content[changed] ^= 1
+        asked.clear()
+        held.write_memory(12, bytes(content))
+        assert [size for do, size in asked if do == "store"] == sent
+        assert held.read_memory(12, len(content)) == content
+    asked.clear()
+    held.write_memory(0, bytes(LARGE - 1))
+    assert asked == [("store", LARGE - 1)]

@@ -117,6 +117,36 @@ def test_an_answer_of_a_board(here, preset, make_board):
     assert found["cycles"] > 30_000 and found["forecast"] is None
 
 
+def test_another_adapter_finds_the_model_in_memory(here, preset, make_board, monkeypatch):
+    """An answer sends what the one before has not left: the adapter, and none of the frozen codes."""
+    from gradloom.firmware.jobs import remote
+    from gradloom.systems.driver import finetune
+
+    monkeypatch.setattr(remote, "LARGE", 256)
+    sent, ask = [], remote.Connection.ask
+
+    def counted(connection, message, data=b""):
+        sent.append(len(data))
+        return ask(connection, message, data)
+
+    monkeypatch.setattr(remote.Connection, "ask", counted)
+    options = preset.workload.options(preset.name, {**ASKED, "steps": 2, "engine": "reference"})
+    finetune(preset, options, output=here / "one")
+    finetune(preset, replace(options, lr=0.1), output=here / "other")
+    board, asked, totals, answers = make_board(SMALL, preset.name, 1 << 24), Asked(name="small", preset=preset), [], []
+    for name in ("one", "one", "other"):
+        given = {"model": "small", "prompt": "th", "tokens": 2, "adapter": here / name}
+        options = preset.workload.options(preset.name, given, "infer")
+        sent.clear()
+        answers.append(on_board.infer_on(board.reach, asked, options)["tokens"])
+        totals.append(sum(sent))
+        assert answers[-1] == answered("infer", asked, replace(options, engine="reference"))["tokens"]
+    first, again, other = totals
+    # Codes of four bits: q, o, gate, up and down, and k and v of half as many outputs.
+    frozen = 2 * (5 * 128 + 2 * 64) * 128 // 2
+    assert first - other >= frozen and again < other
+
+
 def test_too_little_reserved_memory_for_an_answer_is_refused(here, preset, make_board):
     board = make_board(SMALL, preset.name, 1 << 16)
     options = preset.workload.options(preset.name, {"model": "small", "prompt": "th"}, "infer")
