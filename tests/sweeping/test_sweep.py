@@ -134,15 +134,6 @@ def test_a_sweep_of_nothing_that_can_be_built_has_no_table(tmp_path, capsys):
     assert "dsp" not in said
 
 
-def test_widths_of_an_lstms_codes_are_swept():
-    """The shipped weights, quantised again; cycles do not depend on widths, the bits of the state do."""
-    some = points("lstm-zcu104", codes="W8A6C8,W2A2C3G2", accuracy=True, limit=40)
-    assert [(each["mesh"], each["epochs"], each["accuracy_of"]) for each in some] == [("64x2", "", 40)] * 2
-    fine, coarse = map(measure, some)
-    assert fine["cycles"] == coarse["cycles"] == 3090 and fine["units"] == 50
-    assert fine["accuracy"] > coarse["accuracy"] + 0.1
-
-
 @pytest.mark.parametrize(
     "asked, said",
     [

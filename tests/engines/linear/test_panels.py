@@ -2,9 +2,11 @@
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, Signal
 
 from gradloom import boards
 from gradloom.boards.netlist.area import area
@@ -12,8 +14,9 @@ from gradloom.preset import find_preset
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.engines.linear.feet import Foot
-from gradloom.rtl.engines.linear.panels import crossings, starts_of
+from gradloom.rtl.engines.linear.panels import Panel, crossings, starts_of
 from gradloom.rtl.machines.language import GRADIENT, LINEAR
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.text.program.jobs import Transfer, in_panels
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
@@ -63,6 +66,70 @@ def test_parts_of_panels():
 def test_what_does_not_go_together_is_refused(change, says):
     with pytest.raises(ValueError, match=says):
         replace(SMALL, **change)
+
+
+def panels_of(config, outer, rank):
+    """Parts of each panel of a product, in the order in which they run: what is told of each."""
+    for at in range(0, outer, config.span):
+        wide = min(outer - at, config.span)
+        ends = [((tile + 1) * config.edge - 1) // config.columns for tile in range(wide)]
+        parts = range(max(ends[-1] + 1, 0 if at else rank))
+        yield [
+            {
+                "crosses": part in ends[:-1],
+                "ends": part in ends,
+                "top": parts[-1],
+                "last": at + config.span >= outer,
+                "closes": sum(end <= part for end in ends[:-1]) == wide - 1,
+                "begins": sum(end <= part for end in ends[:-1]),
+                "first": part * config.columns % config.edge,
+            }
+            for part in parts
+        ]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_panel_tells_its_tiles(name):
+    config, m = CONFIGS[name], Module()
+    args = SimpleNamespace(outer=Signal(8), rank=Signal(range(config.rank + 1)))
+    part = Signal(range(config.subtiles))
+    judged, starts, last_part, last_inner = (Signal(name=each) for each in ("judged", "starts", "part", "inner"))
+    panel = Panel.of(
+        m, config, args=args, judged=judged, part=part, starts=starts, last_part=last_part, last_inner=last_inner
+    )
+
+    async def process(ctx):
+        for outer in range(1, 2 * config.span + 2):
+            # The first part of a command may start at once, or later.
+            for wait, (inner, rank) in enumerate(((1, 0), (2, 2), (1, config.rank))):
+                ctx.set(part, 0)
+                ctx.set(args.outer, outer)
+                ctx.set(args.rank, rank)
+                await one_cycle(ctx, judged)
+                for _ in range(wait):
+                    await ctx.tick()
+                fresh = True
+                for parts in panels_of(config, outer, rank):
+                    for tile in range(inner):
+                        for number, wanted in enumerate(parts):
+                            ctx.set(part, number)
+                            if not fresh:
+                                await ctx.tick().repeat(3)
+                            # Of the first part the panel's end is not told yet.
+                            names = set(wanted) - ({"top"} if fresh else set())
+                            told = {each: ctx.get(getattr(panel, each)) for each in names}
+                            assert told == {each: wanted[each] for each in names}, (outer, inner, rank, number)
+                            fresh = False
+                            ctx.set(last_part, number == len(parts) - 1)
+                            ctx.set(last_inner, tile == inner - 1)
+                            await one_cycle(ctx, starts)
+
+    async def one_cycle(ctx, signal):
+        ctx.set(signal, 1)
+        await ctx.tick()
+        ctx.set(signal, 0)
+
+    simulate(m, process)
 
 
 @deep
