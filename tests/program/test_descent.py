@@ -24,7 +24,8 @@ def test_adamw_is_that_of_torch(rule, step):
     first, second = held["beta1"] / 2**BETA, held["beta2"] / 2**BETA
     np.testing.assert_allclose((first, second), rule.betas, atol=2.0**-BETA)
     sums = np.random.default_rng(step).normal(0, 0.1, (2, 50)) ** np.array([[1], [2]])
-    m, v = sums * np.array([[each] for each in rule.moment_scales])
+    assert rule.moment_scales == (1 - first, 1 - second)
+    m, v = sums * np.array([[1 - first], [1 - second]])
     expected = rule.lr * (m / (1 - first**step)) / (np.sqrt(v / (1 - second**step)) + rule.eps)
     rate = held["rate"] * 2.0 ** (BIAS - WORD - held["exponent"])
     eps = held["eps"] * 2.0 ** (held["eps_exponent"] - EPS)
