@@ -6,7 +6,8 @@ import pytest
 from gradloom.rtl.engines.norm.engine import NormEngine
 from gradloom.rtl.formats.tiles.codes import ZERO
 from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
-from gradloom.sim.bench.engine import pressures
+from gradloom.sim.bench.engine import BenchCommand, pressures
+from gradloom.sim.time.norm import norm_cycles
 
 from ...deep import deep
 from .programs import FORMS, limited, norms, softmaxes
@@ -153,6 +154,10 @@ def test_cycles(bench):
     script.run(Op.SOFTMAX, a=0, rows=7, features=24, fresh=1, **factor_operands(1.0))
     ran = script.check(bench)
     took = [done - start for start, done in zip(ran.started, ran.done)]
+    commands = [each for each in script.steps if isinstance(each, BenchCommand)]
+    # The last SUMS had groups of rows.
+    by_rows = [False] * 4 + [True] * 2
+    assert took == [norm_cycles(each.opcode, each.operands, by_row, 8) for each, by_row in zip(commands, by_rows)]
     ready, settle, finish = NormEngine.ready, NormEngine.settle(8), NormEngine.finish
     assert took == [
         ready + 2 + 256 + settle,

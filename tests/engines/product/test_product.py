@@ -65,8 +65,8 @@ def positive(play):
     play.run(BIAS, bias=3, start=1, positive=1).run(PRODUCT, last=1, positive=1, **deep)
     play.run(PRODUCT, x=2, w=2, o=1, fresh=1, start=1, last=1, positive=1)
     # The left columns come last: they leave those behind them alone.
-    play.run(SCAN, fresh=1, last=1, bias=3, o=2).run(BIAS, bias=3, start=1, last=1, o=2, o_column=32, columns=31)
-    play.run(SCAN, last=1, bias=3, o=2).run(BIAS, bias=3, start=1, last=1, positive=1, columns=31, o=2)
+    play.run(SCAN, fresh=1, last=1, bias=3, o=2).run(BIAS, bias=3, start=1, last=1, o=2, o_column=40, columns=23)
+    play.run(SCAN, last=1, bias=3, o=2).run(BIAS, bias=3, start=1, last=1, positive=1, columns=39, o=2)
     for o in range(3):
         play.store(o).store(o, wide=False)
 
