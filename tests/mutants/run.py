@@ -149,7 +149,9 @@ class Bench:
 
     def tested(self, tests: Sequence[str], limit: float | None = None) -> str:
         """``lived``, ``failed`` or ``hung``."""
-        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        # One thread for matrix products, as in `make test`: bounds of CPU time are those of one.
+        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["PYTHONPATH"] = str(self.folder / "src")
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
         command += [f"--deselect={each}" for each in _LEFT_OUT]
         with subprocess.Popen(

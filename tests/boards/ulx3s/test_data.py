@@ -146,14 +146,12 @@ def test_a_line_may_lose_bytes_and_change_them(tuner):
     port._send(bytes(BLOCK) + wanted, range(BLOCK, BLOCK + 3 * PIECE, PIECE))
     assert port.fetch(BLOCK, 3 * PIECE) == wanted and line.hurt > 2
     assert port.told()[-1] == "done"
-    line.every, line.silence = 0, 500_000
-    lines = Lines(line)
+    line.every, lines = 0, Lines(line)
     for request, said in (
         (("data", BLOCK, "AAAA"), "fault 00001000 no piece"),
         (("data", BLOCK + 4, "A" * 683 + "="), "fault 00001004 outside the memory"),
         (("give", 1 << 17), "fault 00020000 outside the memory"),
         (("told", 4096), "fault 00001000 outside the lines"),
-        (("start", 1), "fault 00000001 the memory has another sum"),
         (("stop", 0), "fault 00000000 no such request"),
     ):
         lines.ask(*request)
@@ -167,7 +165,10 @@ def test_a_line_may_lose_bytes_and_change_them(tuner):
 
 
 def test_a_reset_takes_what_has_come(tuner, built):
-    """Power goes after the data came: the board has the bitstream's again, and starts nothing else."""
+    """Power goes after the data came: the board has the bitstream's again, and starts nothing else.
+
+    To add up its memory takes it millions of cycles, so here alone a start is refused.
+    """
     port = TunerPort(cable(tuner))
     image = bytearray(digits_plan(PRESET.config, pause=PAUSE, **SHIPPED).image)
     image[BLOCK] ^= 1
