@@ -33,7 +33,8 @@ class Board:
 
 
 def test_tokens_come_in_their_order_and_lost_ones_again():
-    board, told = Board(["answers", "token 1 70", "working", "other 0 99"], ["token 0 60", "token 2 80", "answered 3 9 200"]), []
+    first = ["answers", "token 1 70", "working", "other 0 99"]
+    board, told = Board(first, ["token 0 60", "token 2 80", "answered 3 9 200"]), []
     assert prompted(Lines(board), [5, 6], 8, 0, told=told.append) == Reply([60, 70, 80], 9, 200)
     assert told == [60, 70, 80]
     # The first that is missing is asked for.
