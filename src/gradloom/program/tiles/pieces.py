@@ -183,8 +183,8 @@ class Survey(_Counted):
         if self.needs > there:
             what = "the board's memory" if there == memory else "a window"
             raise ValueError(
-                f"the step needs {self.needs:,} bytes besides its commands, {what} has {there:,}; take fewer samples at "
-                "once, or a part of the network"
+                f"the step needs {self.needs:,} bytes besides its commands, {what} has {there:,}; take fewer samples "
+                "at once, or a part of the network"
             )
 
 

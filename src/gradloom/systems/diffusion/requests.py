@@ -41,7 +41,7 @@ class DiffusionPlan(Options):
 
     model: str | None = option("sd-v1.5, or a configuration of diffusers' UNet2DConditionModel.", metavar="M")
     only: str = option("Products: all, cross-attention, or a part with its forecast, as down_blocks.0.", "all")
-    forecast: bool = option("Programs of the whole step, and their forecast, in a window of 4 GiB.", False)
+    forecast: bool = option("Programs of the whole step, and their forecast; of sd-v1.5 about an hour.", False)
     array: str | None = option("Rows and columns of the array.", metavar="ROWSxCOLS", usual="the preset's: 64x32")
     batch: int = option("Images a step.", 1)
     known_prompt: bool = option("Products with frozen weights of the prompt are kept.", False)
