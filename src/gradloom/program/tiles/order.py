@@ -153,8 +153,8 @@ class _Schedule:
         for soonest, rest, number in sorted((start // _SAME, self.rest[number], number) for start, number in seen):
             if best is not None and (soonest, rest) > best[:2]:
                 break
-            missing, *lacks = self._lacks(number)
-            among = (rest, *lacks, number)
+            missing, lacks, made = self._lacks(number)
+            among = (rest, lacks, made, number)
             if best is not None and (soonest, *among) > best:
                 continue
             start = self.bound[number] = max(self._soonest(number), self._there(number, missing))
