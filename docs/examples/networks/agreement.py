@@ -1,6 +1,6 @@
 """Agreement of the tile machine's integers with the float network, on MLPerf Tiny's networks.
 
-``python docs/examples/networks/agreement.py [NAME ...] [--count 1000] [--precise T ...]``
+``python docs/examples/networks/agreement.py [NAME ...] [--count 4000] [--precise T ...]``
 
 The benchmark's own data are not shipped. Pictures are MNIST's digits in drawn colours, light and noise; MobileNet sees
 a person in none of them, so it has drawn parts of matplotlib's photograph of one; sounds are drawn harmonics through
@@ -138,7 +138,7 @@ def main() -> None:
     """Compares the networks that are named."""
     parser = argparse.ArgumentParser(description="Agreement of the tile machine's integers with float networks.")
     parser.add_argument("names", nargs="*", default=list(DATA), help=", ".join(DATA))
-    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--count", type=int, default=4000)
     parser.add_argument("--precise", nargs="*", default=["none", "auto", "all"], help="layers of two codes")
     asked = parser.parse_args()
     for name in asked.names:

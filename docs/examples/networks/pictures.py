@@ -217,7 +217,7 @@ def draw(files, output):
     from matplotlib import pyplot as plt
 
     plt.rcParams.update({"svg.hashsalt": "gradloom", "axes.spines.top": False, "axes.spines.right": False})
-    figure, axes = plt.subplots(1, len(files), figsize=(4 * len(files), 3), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(files), figsize=(4 * len(files), 3), sharex=True, sharey=True, squeeze=False)
     for ax, file in zip(axes[0], files):
         told = json.loads(file.read_text(encoding="utf-8"))
         for n, row in enumerate(sorted(told, key=lambda row: row["cycles"])):
