@@ -303,8 +303,8 @@ class Elements(Base):
                 columns = tuple((dy, j) for j in range(cut // EDGE, -(-(cut + t.features) // EDGE)))
                 made.append(DraftValue(f"{t.name}.part", 1, dy.rows, t.features, columns=columns))
             else:
-                made.append(self.part(t))
-                self.join(made[-1], [(dy, cut, t.features)])
+                made.append(part := self.part(t))
+                self.join(part, [(dy, cut, t.features)])
             cut += t.features
         return made
 

@@ -186,6 +186,7 @@ class Between(Within):
     def _concat_back(self, each: Concat, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
         ends = np.cumsum([t.features for t in each.i])
         spans = [slice(end - t.features, end) for t, end in zip(each.i, ends)]
+        made: list[Held | None]
         if each.o.name in self.beside:
             made = [Beside((dy, slice(span.start // EDGE, -(-span.stop // EDGE)))) for span in spans]
         else:
