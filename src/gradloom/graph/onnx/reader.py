@@ -57,7 +57,10 @@ class Reader:
     """
 
     def __init__(self, model: Any) -> None:
-        self.graph = OnnxGraph(model)
+        try:
+            self.graph = OnnxGraph(model)
+        except ValueError as error:
+            raise ValueError(f"{error}{_left_open(model)}") from None
         self.build = Builder()
         self.views: dict[str, View] = {}
         self.repeated: dict[str, View] = {}
@@ -206,3 +209,13 @@ class Reader:
         if prod(shape) != view.tensor.rows * view.tensor.features:
             raise ValueError(f"result {name!r}: its shape {list(shape)} is not that of its values")
         return Port(name, shape, view.tensor, view.sizes or (1,), order or (0,))
+
+
+def _left_open(model: Any) -> str:
+    """Which size of an input is open besides the samples, for a refusal that may follow from it."""
+    for each in model.graph.input:
+        for axis, dim in enumerate(each.type.tensor_type.shape.dim):
+            if axis and dim.dim_value <= 0:
+                name = dim.dim_param or "?"
+                return f"; input {each.name!r} leaves axis {axis} open ({name}): export the network with fixed sizes"
+    return ""

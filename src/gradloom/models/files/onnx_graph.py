@@ -271,7 +271,7 @@ class _Walk:
             try:
                 self._node(node)
             except ValueError as error:
-                raise ValueError(f"{node.label}: {error}{self._left_open()}") from None
+                raise ValueError(f"{node.label}: {error}") from None
         self.outputs = [self.alias.get(each.name, each.name) for each in proto.output]
         # What only the folded needed is not needed any more.
         needed, kept = set(self.outputs), []
@@ -293,17 +293,6 @@ class _Walk:
             pinned.append(self._pin(dim.dim_param or f"{value.name}:{axis}", pins) if size is None else size)
         self._typed(value.name, tensor.elem_type, pinned)
         return Value(value.name, tuple(sizes))
-
-    def _left_open(self) -> str:
-        """What inputs leave open but samples, for a refusal of what follows from it."""
-        names = [
-            f"; input {each.name!r} leaves axis {axis} open ({self.open_sizes[self.shapes[each.name][axis]]}): export "
-            "the network with fixed sizes"
-            for each in self.inputs
-            for axis, size in enumerate(each.sizes)
-            if axis and size is None
-        ]
-        return "".join(names[:1])
 
     def _pin(self, symbol: str, pins: Sequence[int]) -> int:
         known = next((number for number, name in self.open_sizes.items() if name == symbol), None)
