@@ -45,13 +45,18 @@ def begin(memory, step, exact, rule):
     exact.take_counts()
 
 
-def steps(network, learners=(), *, samples, loss=None, count=1, order=None, whole=True, machine=None, scale=1.0):
-    """Steps both ways; returns the program, the machine and the losses."""
+def steps(
+    network, learners=(), *, samples, loss=None, count=1, order=None, whole=True, machine=None, config=CONFIG, scale=1.0
+):
+    """Steps both ways; returns the program, the machine and the losses.
+
+    ``machine``: simulated RTL of ``config``, of one step whose counters and cycles are compared, too.
+    """
     exact = IntegerNetwork(network, learners)
     rules = rules_of(exact)
-    step = lower(CONFIG, network, samples=samples, loss=loss, rules=rules, whole=whole)
-    check_progress(step.program.instructions, CONFIG.machine.engines, depth=16)
-    memory = machine or TileMachine(CONFIG, step.program.length, order)
+    step = lower(config, network, samples=samples, loss=loss, rules=rules, whole=whole)
+    check_progress(step.program.instructions, config.machine.engines, depth=16)
+    memory = machine or TileMachine(config, step.program.length, order)
     rule, losses = IntegerDescent(rules), []
     begin(memory, step, exact, rule)
     places = {value.name: value for value in step.values}
@@ -74,7 +79,7 @@ def steps(network, learners=(), *, samples, loss=None, count=1, order=None, whol
                 x = target if name == "target" else np.outer(target.sum(1), np.ones(t.features))
             for tiles in written:
                 memory.write(tiles.offset, tiles.pack(coded(x, tiles.bits)))
-        memory.run(step.written(number + 1))
+        ran = memory.run(step.written(number + 1))
         found = exact.forward(inputs)
         for name, held in found.items():
             for bits, tiles in places[name].places.items() if name in places and whole else ():
@@ -100,4 +105,6 @@ def steps(network, learners=(), *, samples, loss=None, count=1, order=None, whol
     if isinstance(memory, TileMachine):
         assert memory.underflowed == counts.zeroed and memory.saturated == counts.clipped + rule.clipped
         assert memory.models["product"].lost == counts.lost and count * step.stored == counts.stored
+    else:
+        ran.check(saturated=counts.clipped + rule.clipped, underflowed=counts.zeroed)
     return step, memory, losses

@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,11 +30,15 @@ from gradloom.graph.operations import (
     Softmax,
     Upsample,
 )
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
+from gradloom.sim.run.machine import MachineRunner
 
 from ..deep import DEEP
 from .nets import conv, headed, marked, tensor
 from .same import ORDERS, steps
 
+#: The least array, with slots for any of these networks.
+SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=32, w_slots=32, element_slots=8, norm_slots=8)
 #: Values of a sample at most.
 _MOST = 6000
 
@@ -202,16 +207,20 @@ def networks(draw):
     return network, draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
 
 
-@settings(
-    max_examples=500 if DEEP else 20, deadline=None, derandomize=not DEEP, suppress_health_check=list(HealthCheck)
-)
-@given(
+DRAWN = given(
     networks(),
     st.integers(1, 5),
     st.sampled_from((None, "classes", "labels", "values")),
     st.booleans(),
     st.integers(0, 1),
 )
+DRAWS = settings(
+    max_examples=500 if DEEP else 20, deadline=None, derandomize=not DEEP, suppress_health_check=list(HealthCheck)
+)
+
+
+@DRAWS
+@DRAWN
 def test_any_network_is_the_integers(made, samples, loss, folds, order):
     network, learners = made
     listed = arranged(network).network
@@ -220,3 +229,19 @@ def test_any_network_is_the_integers(made, samples, loss, folds, order):
     (one,), (other,) = (FloatReading(each).run(feeds) for each in (network, ready))
     np.testing.assert_allclose(other, one, rtol=0, atol=1e-9 * max(1, np.abs(one).max()))
     steps(ready, learners if loss else (), samples=samples, loss=loss, order=ORDERS[order])
+
+
+@pytest.fixture(scope="module")
+def device():
+    with MachineRunner.simulated(SMALL, timing={"read_latency": 9}) as made:
+        yield made
+
+
+@DRAWS
+@DRAWN
+def test_any_network_is_the_integers_in_simulated_rtl(device, made, samples, loss, folds, order):
+    """Every word and counter, and the cycles of every command; the machine chooses the order."""
+    network, learners = made
+    listed = arranged(network).network
+    ready = folded(listed, learners) if folds else listed
+    steps(ready, learners if loss else (), samples=samples, loss=loss, machine=device, config=SMALL)
