@@ -186,9 +186,10 @@ class Between(Within):
     def _concat_back(self, each: Concat, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
         ends = np.cumsum([t.features for t in each.i])
         spans = [slice(end - t.features, end) for t, end in zip(each.i, ends)]
-        made: list[Held | None]
-        if each.o.name in self.beside:
-            made = [Beside((dy, slice(span.start // EDGE, -(-span.stop // EDGE)))) for span in spans]
-        else:
-            made = [self.held(joined((dy.wide, span))) if want else None for span, want in zip(spans, wanted)]
-        return [held if want else None for held, want in zip(made, wanted)]
+
+        def part(span: slice) -> Held:
+            if each.o.name in self.beside:
+                return Beside((dy, slice(span.start // EDGE, -(-span.stop // EDGE))))
+            return self.held(joined((dy.wide, span)))
+
+        return [part(span) if want else None for span, want in zip(spans, wanted)]
