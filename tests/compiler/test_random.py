@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gradloom.compiler.passes.arranging import arranged
@@ -237,8 +237,15 @@ def device():
         yield made
 
 
+def _fetched():
+    """Whose fetch is asked for in the cycle in which a burst of a LOAD could leave."""
+    x = tensor("x", 7, 1)
+    return headed([conv(x, "t0", 1, 1, rank=1)], [x], bias=True), ["head.bias"]
+
+
 @DRAWS
 @DRAWN
+@example(_fetched(), 4, None, False, 0)
 def test_any_network_is_the_integers_in_simulated_rtl(device, made, samples, loss, folds, order):
     """Every word and counter, and the cycles of every command; the machine chooses the order."""
     network, learners = made

@@ -109,6 +109,7 @@ class Bus:
         #: What becomes of beats tells when addresses may follow.
         self.limited = bool(self.port_reads)
         self.trying = -1
+        self.sent = -1  # when the last burst left for the address register
         self.last = -1  # cycle of the last beat so far
         self.offered: tuple[int, int] | None = None
         self.free_at = 0  # the command before has sent its bursts
@@ -185,7 +186,8 @@ class Bus:
     def _try(self, cycle: int) -> None:
         if self.trying == cycle:
             self.trying = -1
-        if self.in_flight >= self.outstanding or self.addressed is not None:
+        # Whoever left in this cycle has seen to the next one.
+        if self.sent == cycle or self.in_flight >= self.outstanding or self.addressed is not None:
             return
         if self.wanted:
             beats, self.wanted = self.wanted, 0
@@ -210,6 +212,7 @@ class Bus:
 
     def _ask(self, cycle: int, beats: int, transfer: TransferTime | None) -> None:
         """Decides in ``cycle`` on the address of a burst."""
+        self.sent = cycle
         self.in_flight += 1
         self.read_beats += beats
         place = self.machine.dispatch.next_beat if transfer is None else transfer.address
