@@ -11,8 +11,8 @@ _FREQUENCIES: Mapping[str, Mapping[str, float]] = {
     _ESTIMATE: {
         "instantft-kv260": 206,
         "lstm-kv260": 206,
-        "cdm-qta-kv260": 205,
-        "tile-kv260": 205,
+        "cdm-qta-kv260": 203,
+        "tile-kv260": 203,
         "edge-qlora-kv260": 189,
         "edge-qlora-genesys2": 177,
         "instantft-llm-genesys2": 177,

@@ -40,6 +40,8 @@ _WINDOW = 1 << 32
 _MOST_COMMANDS = (1 << 24) - 1
 #: Bytes of a step's entry of ``sums``: loss of 8 bytes, samples of 4, and 4 that others use.
 SUM_BYTES = 16
+#: Bytes in front of the rows of a record of ``tiles``, of which the first is the exponent.
+HEADER_BYTES = 32
 
 
 class JobError(ValueError):
@@ -88,7 +90,7 @@ class Losses:
     @property
     def length(self) -> int:
         """Bytes in memory."""
-        return self.count * (SUM_BYTES if self.kind == "sums" else 16 + self.rows * self.row_bytes)
+        return self.count * (SUM_BYTES if self.kind == "sums" else HEADER_BYTES + self.rows * self.row_bytes)
 
     def of(self, content: bytes) -> list[float]:
         """Losses that have been made so far, in their order."""
@@ -103,10 +105,10 @@ class Losses:
         return found
 
     def _mean_square(self, content: bytes) -> float:
-        total, size, step = 0.0, 16 + self.rows * self.row_bytes, self.bits // 8
+        total, size, step = 0.0, HEADER_BYTES + self.rows * self.row_bytes, self.bits // 8
         for at in range(0, len(content), size):
             exponent = int.from_bytes(content[at : at + 1], "little", signed=True)
-            codes = content[at + 16 : at + size]
+            codes = content[at + HEADER_BYTES : at + size]
             total += 4.0**exponent * sum(
                 int.from_bytes(codes[n : n + step], "little", signed=True) ** 2 for n in range(0, len(codes), step)
             )

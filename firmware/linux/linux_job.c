@@ -202,12 +202,12 @@ static int64_t little(const uint8_t *bytes, uint64_t count)
 /* The mean square of tiles: a row of codes with one exponent of two each. */
 static double mean_square(const job *of, const uint8_t *tiles)
 {
-    uint64_t size = 16 + of->loss_rows * of->loss_row_bytes, tile, at, step = of->loss_bits / 8;
+    uint64_t size = loss_bytes(of) / of->loss_count, tile, at, step = of->loss_bits / 8;
     double total = 0, sum, code;
     int exponent;
 
     for (tile = 0; tile < of->loss_count; tile++, tiles += size) {
-        for (sum = 0, at = 16; at < size; at += step) {
+        for (sum = 0, at = LOSS_HEADER; at < size; at += step) {
             code = step == 1 ? (double)(int8_t)tiles[at] : (double)(int16_t)little(tiles + at, 2);
             sum += code * code;
         }
@@ -222,7 +222,7 @@ static double mean_square(const job *of, const uint8_t *tiles)
 
 static void tell_losses(job *of)
 {
-    uint64_t size = of->loss_count * (16 + (of->sums ? 0 : of->loss_rows * of->loss_row_bytes)), samples;
+    uint64_t size = loss_bytes(of), samples;
     uint8_t *content;
 
     if (of->losses == JSON_NONE)

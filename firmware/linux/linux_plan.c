@@ -58,6 +58,11 @@ static uint64_t check_places(const job *of, uint32_t places, uint32_t parts, con
     return bytes;
 }
 
+uint64_t loss_bytes(const job *of)
+{
+    return of->loss_count * (of->sums ? 16 : LOSS_HEADER + of->loss_rows * of->loss_row_bytes);
+}
+
 static void check_plan(job *of)
 {
     static const char *const fields[] = {"format", "design", "window",     "stages",      "state",
@@ -118,7 +123,7 @@ static void check_plan(job *of)
     of->loss_rows = plan_number(of, json_field(plan, of->losses, "rows"), 0, 65535, "losses.rows");
     of->loss_row_bytes = plan_number(of, json_field(plan, of->losses, "row_bytes"), 0, 65535, "losses.row_bytes");
     of->loss_bits = plan_number(of, json_field(plan, of->losses, "bits"), of->sums ? 0 : 8, 16, "losses.bits");
-    if (of->loss_count * (16 + (of->sums ? 0 : of->loss_rows * of->loss_row_bytes)) > of->window - of->loss_offset)
+    if (loss_bytes(of) > of->window - of->loss_offset)
         refuse("losses: must lie in the window");
 }
 

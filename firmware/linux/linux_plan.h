@@ -24,6 +24,12 @@ typedef struct job {
     size_t counters_length;
 } job;
 
+/* Bytes in front of the rows of a record of losses, of which the first is the exponent. */
+#define LOSS_HEADER 32
+
+/* Bytes of losses in memory. */
+uint64_t loss_bytes(const job *of);
+
 /* Reads and checks all of the plan, and the sum of the data, or exits. */
 void plan_read(job *of);
 

@@ -22,9 +22,8 @@ class TileForward(wiring.Component):
         :data:`~...formats.tiles.records.TileArgument`.
     record : the record as the load port judges it: the slot of ``to_arg``, the rest of ``arg``. In the same cycle.
     refuse : rows or features of both are not the same. In the same cycle.
-    begin : the operands are of the record whose beats are next. only : with it, the record goes to a slot only.
-    i : ``{valid, data, behind}``, see :class:`~.tile_store.TileStore`. o : see
-        :func:`~...shell.signature.ForwardBeat`.
+    begin : the operands are of the record whose beats are next.
+    i : ``{valid, data}``. o : see :func:`~...shell.signature.ForwardBeat`.
     """
 
     def __init__(self):
@@ -35,8 +34,7 @@ class TileForward(wiring.Component):
                 "record": Out(TileArgument),
                 "refuse": Out(1),
                 "begin": In(1),
-                "only": In(1),
-                "i": In(data.StructLayout({"valid": 1, "data": 8 * BEAT, "behind": 8 * BEAT})),
+                "i": In(data.StructLayout({"valid": 1, "data": 8 * BEAT})),
                 "o": Out(ForwardBeat(8 * BEAT)),
             }
         )
@@ -60,13 +58,10 @@ class TileForward(wiring.Component):
                 ("last", self.o.beat),
             )
         )
-        # Beats of 16 codes of 16 bits are two of the slot, but a row's last where these have no upper half.
-        two, odd = Signal(), Signal()
         with m.If(self.begin):
-            # Beats of a row, less 1: 8 codes of 16 bits, or 16.
-            beats = Mux(arg.wide & ~self.only, arg.features[3:], arg.features[4:])
+            # Beats of a row, less 1: 16 codes of 16 bits, or 32.
+            beats = Mux(arg.wide, arg.features[4:], arg.features[5:])
             m.d.sync += [header.eq(1), slot.eq(to_arg.slot), row.eq(0), at.eq(0), last.eq(beats)]
-            m.d.sync += [two.eq(arg.wide & self.only), odd.eq(~arg.features[3])]
         with m.Elif(self.i.valid):
             # mutant all-headers: m.d.sync += header.eq(1)
             m.d.sync += header.eq(0)
@@ -79,10 +74,7 @@ class TileForward(wiring.Component):
             self.o.header.eq(header),
             self.o.slot.eq(slot),
             self.o.row.eq(row),
-            self.o.beat.eq(Mux(two, at << 1, at)),
-            # mutant beyond: self.o.both.eq(two),
-            self.o.both.eq(two & ~((at == last) & odd)),
+            self.o.beat.eq(at),
             self.o.data.eq(self.i.data),
-            self.o.behind.eq(Mux(two, self.i.behind, self.i.data)),
         ]
         return m

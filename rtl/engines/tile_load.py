@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -12,21 +12,13 @@ from ..hierarchy import place
 from ..shell.signature import PortBeat
 from ..stream.delay import delay
 
-__all__ = ["TileIntake", "SlotMemory", "records", "tile_exponent", "tile_pair", "tile_write"]
+__all__ = ["TileIntake", "SlotMemory", "records", "tile_exponent", "tile_write"]
 
 
 def tile_write(slots):
     """A beat of a row on its way to a slot."""
     return data.StructLayout(
-        {"valid": 1, "slot": range(max(slots, 2)), "row": range(EDGE), "beat": 3, "data": 8 * BEAT}
-    )
-
-
-def tile_pair(slots):
-    """A beat of a row, or two on their way to a slot: ``first`` if valid is of an even number, ``second`` the next."""
-    half = data.StructLayout({"valid": 1, "data": 8 * BEAT})
-    return data.StructLayout(
-        {"slot": range(max(slots, 2)), "row": range(EDGE), "pair": 2, "halves": data.ArrayLayout(half, 2)}
+        {"valid": 1, "slot": range(max(slots, 2)), "row": range(EDGE), "beat": 2, "data": 8 * BEAT}
     )
 
 
@@ -35,37 +27,20 @@ def tile_exponent(slots):
     return data.StructLayout({"valid": 1, "slot": range(max(slots, 2)), "exponent": signed(8)})
 
 
-def records(m, engine, name, platform, *, pairs=False, **options):
+def records(m, engine, name, platform, **options):
     """Places the :class:`TileIntake` of an engine's load port NAME.
 
     It is called ``intake_NAME``. ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where
-    the port takes forwards, a cycle later, and with those of what STORE forwards. ``pair`` is ``write`` for
-    :class:`SlotMemory`: with ``pairs`` STORE forwards two beats of codes of 16 bits at once.
+    the port takes forwards, a cycle later, and with those of what STORE forwards.
     """
     intake = place(m, f"intake_{name}", TileIntake(**options), platform)
     port, forward = getattr(engine, f"load_{name}"), getattr(engine, f"forward_{name}", None)
     connect(m, flipped(port.beats), intake.beats)
     m.d.comb += port.refuse.eq(intake.refuse)
-    if forward is None:
-        return _with_pair(m, intake, intake.write, intake.exponent)
-    return _with_forwards(m, intake, forward, pairs)
+    return intake if forward is None else _with_forwards(m, intake, forward)
 
 
-def _with_pair(m, intake, write, exponent, both=0, behind=None):
-    """``write`` as it is, and as a pair."""
-    pair = Signal(tile_pair(intake.slots))
-    m.d.comb += [
-        *(pair[name].eq(write[name]) for name in ("slot", "row")),
-        pair.pair.eq(write.beat[1:]),
-        pair.halves[0].valid.eq(write.valid & ~write.beat[0]),
-        pair.halves[0].data.eq(write.data),
-        pair.halves[1].valid.eq(write.valid & (write.beat[0] | both)),
-        pair.halves[1].data.eq(write.data if behind is None else behind),
-    ]
-    return SimpleNamespace(write=write, pair=pair, exponent=exponent)
-
-
-def _with_forwards(m, intake, forward, pairs):
+def _with_forwards(m, intake, forward):
     """LOAD's beats and those of STORE, of which one comes at a time."""
     beat, arg = forward.beat, forward.arg
     m.d.comb += forward.refuse.eq((arg.slot >= intake.slots) | (arg.wide != (intake.bits == WIDE)))
@@ -73,69 +48,54 @@ def _with_forwards(m, intake, forward, pairs):
     loaded, header = (delay(m, each, 1, reset_less=False) for each in (intake.write, intake.exponent))
     m.d.comb += [
         write.valid.eq(loaded.valid | (beat.valid & ~beat.header)),
-        write.slot.eq(Mux(beat.valid, beat.slot, loaded.slot)),
-        write.row.eq(Mux(beat.valid, beat.row, loaded.row)),
-        write.beat.eq(Mux(beat.valid, beat.beat, loaded.beat)),
-        write.data.eq(Mux(beat.valid, beat.data, loaded.data)),
+        *(write[name].eq(Mux(beat.valid, beat[name], loaded[name])) for name in ("slot", "row", "beat", "data")),
         exponent.valid.eq(header.valid | (beat.valid & beat.header)),
         exponent.slot.eq(Mux(beat.valid, beat.slot, header.slot)),
         exponent.exponent.eq(Mux(beat.valid, beat.data[:8], header.exponent)),
     ]
-    if not pairs:
-        return _with_pair(m, intake, write, exponent)
-    behind = Mux(beat.valid, beat.behind, loaded.data)
-    return _with_pair(m, intake, write, exponent, beat.valid & beat.both, behind)
+    return SimpleNamespace(write=write, exponent=exponent)
 
 
 class SlotMemory(wiring.Component):
-    """Slots of rows of codes of 16 bits: one beat is read in a cycle.
+    """Slots of rows of codes of 16 bits: a beat is written in a cycle, and half of one is read.
 
     Parameters
     ----------
     slots : int
-    pairs : bool
-        Two beats may be written in a cycle: even beats and odd ones have a memory each. Else both halves of ``write``
-        have the same data.
 
     Members
     -------
-    write : of :func:`records`, its ``pair``. slot, row, beat : of the beat that is read. o : it, a cycle later.
+    write : see :func:`tile_write`.
+    slot, row, half : of the half beat that is read, 8 codes. o : it, a cycle later.
     """
 
-    def __init__(self, *, slots, pairs):
-        self.slots, self.pairs = slots, pairs
+    def __init__(self, *, slots):
+        self.slots = slots
         super().__init__(
             {
-                "write": In(tile_pair(slots)),
+                "write": In(tile_write(slots)),
                 "slot": In(range(max(slots, 2))),
                 "row": In(range(EDGE)),
-                "beat": In(3),
-                "o": Out(8 * BEAT),
+                "half": In(3),
+                "o": Out(4 * BEAT),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        write, bits, codes = self.write, (self.slots - 1).bit_length(), []
-        even, odd = write.halves
-        for number, half in enumerate((even, odd) if self.pairs else (even,)):
-            m.submodules[f"codes_{number}"] = kept = memory.Memory(
-                shape=8 * BEAT,
-                depth=self.slots * EDGE * (4 if self.pairs else 8),
-                init=[],
-                attrs={"ram_style": "ultra"},
-            )
-            into, read = kept.write_port(), kept.read_port()
-            below = Const(0, 0) if self.pairs else odd.valid
-            m.d.comb += [
-                into.en.eq(half.valid if self.pairs else even.valid | odd.valid),
-                into.addr.eq(Cat(below, write.pair, write.row, write.slot[:bits])),
-                into.data.eq(half.data),
-                read.addr.eq(Cat(self.beat[1:] if self.pairs else self.beat, self.row, self.slot[:bits])),
-            ]
-            codes.append(read.data)
-        # mutant other-half: m.d.comb += self.o.eq(codes[0])
-        m.d.comb += self.o.eq(Mux(delay(m, self.beat[0], 1), codes[-1], codes[0]))
+        write, bits = self.write, (self.slots - 1).bit_length()
+        m.submodules.codes = kept = memory.Memory(
+            shape=8 * BEAT, depth=self.slots * EDGE * 4, init=[], attrs={"ram_style": "ultra"}
+        )
+        into, read = kept.write_port(), kept.read_port()
+        m.d.comb += [
+            into.en.eq(write.valid),
+            into.addr.eq(Cat(write.beat, write.row, write.slot[:bits])),
+            into.data.eq(write.data),
+            read.addr.eq(Cat(self.half[1:], self.row, self.slot[:bits])),
+            # mutant other-half: self.o.eq(read.data[: 4 * BEAT]),
+            self.o.eq(read.data.word_select(delay(m, self.half[0], 1), 4 * BEAT)),
+        ]
         return m
 
 
@@ -178,10 +138,10 @@ class TileIntake(wiring.Component):
         beat, arg = self.beats.p, Signal(TileArgument)
         m.d.comb += [self.beats.ready.eq(1), arg.eq(beat.arg)]
         # Where the beat belongs; the first of a LOAD is a header.
-        header, slot, row, at = Signal(init=1), Signal(9), Signal(range(EDGE)), Signal(3)
+        header, slot, row, at = Signal(init=1), Signal(9), Signal(range(EDGE)), Signal(2)
         own, is_header = Signal(9), Signal()
         m.d.comb += [own.eq(Mux(beat.first, arg.slot, slot)), is_header.eq(beat.first | header)]
-        # Beats of a row, less 1: 16 codes of 8 bits, or 8 of 16.
+        # Beats of a row, less 1: 32 codes of 8 bits, or 16 of 16.
         wide = arg.features[(BEAT * 8 // self.bits - 1).bit_length() :]
         least = 1 << self.bits - 1
         wrong = Cat(beat.data.word_select(n, self.bits) == least for n in range(8 * BEAT // self.bits)).any()

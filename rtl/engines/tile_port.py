@@ -7,13 +7,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats.tiles.codes import EDGE, WORD
-from ..formats.tiles.records import TileArgument
+from ..formats.tiles.records import STEP, TileArgument
 from ..shell.engines import StorePort
 
 __all__ = ["EXPONENT", "PEAK", "WORDS", "ResultSignature", "TileRead", "TileStorePort"]
 
 #: Words that are read at a time.
-WORDS = 16
+WORDS = STEP
 #: Bits of a word's exponent, and of that of the leading bit of the largest.
 EXPONENT, PEAK = 11, 12
 #: 16 words of a row that are read.

@@ -123,8 +123,8 @@ class TileStore(wiring.Component):
                                                      v
         words of the engines --> one of them --> 16 lanes of codes --> beats
 
-    The record's header leaves :attr:`latency` cycles after the request, then a beat a cycle as long as they are taken.
-    With ``only`` a beat has 16 codes, of 16 bits too: ``behind`` has the upper half, which no bus takes.
+    The record's header leaves :attr:`latency` cycles after the request, then 16 codes a cycle as long as beats are
+    taken: of codes of 16 bits a beat, of 8 bits half of one.
     The exponent is the least with which the largest word's leading bit is within a code,
     :func:`~gradloom.rtl.formats.tiles.codes.stored`. A record of what codes of 8 bits leave has the exponent of codes
     of 16, and zeros where an end limits either.
@@ -133,29 +133,24 @@ class TileStore(wiring.Component):
     ----------
     banks : tuple of int
         Of the result slots of each engine; see :class:`~.tile_port.ResultSignature`.
-    pairs : bool
-        There is ``behind``: else ``only`` is to be 0.
 
     Members
     -------
     port : of the shell; ``arg`` as :data:`~gradloom.rtl.formats.tiles.records.TileArgument`. A slot that is not there,
         or another number of beats than the record has, is refused.
-    source, only : with the request: whose slot it is; the record goes to a slot only.
-    behind : with the beat: the next 8 codes of 16 bits of a record with ``only``.
+    source : with the request: whose slot it is.
     results_N : result slots of engine N.
     saturated, underflowed : words whose code was limited because an exponent ended, and became 0, in this cycle.
     """
 
     latency = 4
 
-    def __init__(self, *, banks=(1,), pairs=False):
-        self.banks, self.pairs = banks, pairs
+    def __init__(self, *, banks=(1,)):
+        self.banks = banks
         super().__init__(
             {
                 "port": In(StoreSignature(8 * BEAT)),
                 "source": In(range(max(len(banks), 2))),
-                "only": In(1),
-                "behind": Out(8 * BEAT),
                 **{f"results_{n}": Out(ResultSignature(count)) for n, count in enumerate(banks)},
                 "saturated": Out(8),
                 "underflowed": Out(8),
@@ -171,23 +166,21 @@ class TileStore(wiring.Component):
         m = Module()
         depth = 16
         tag = data.StructLayout({"valid": 1, "header": 1, "upper": 1, "count": range(WORDS + 1)})
-        m.submodules.queue = queue = SyncFIFOBuffered(width=(16 if self.pairs else 8) * BEAT, depth=depth)
+        m.submodules.queue = queue = SyncFIFOBuffered(width=8 * BEAT, depth=depth)
         credit = Signal(range(depth + 1), init=depth)
         request, asked = self.port.request, Signal(TileArgument)
         arg, source, busy, begins = Signal(TileArgument), Signal.like(self.source), Signal(), Signal(4)
         m.d.comb += [asked.eq(request.p.arg), request.ready.eq(~busy)]
-        # A row's beats have 8 codes of 16 bits each, else 16 codes. Beats of a row less 1, and of the record.
-        halves, split = asked.wide & ~self.only, Signal()
-        row_beats = Mux(halves, asked.features[3:], asked.features[4:])
-        expected = Signal(range(EDGE * 8 + 2))
+        # Beats of a row less 1, of 16 codes of 16 bits or of 32, and of the record.
+        row_beats = Mux(asked.wide, asked.features[4:], asked.features[5:])
+        expected = Signal(range(EDGE * EDGE // WORDS + 2))
         m.d.comb += expected.eq((asked.rows + 1) * (row_beats + 1) + 1)
         missing = Array(each.refuse for each in self.results)[self.source]
         m.d.sync += self.port.refuse.eq(missing | (request.p.beats != expected))
-        row, at, go, last = Signal(range(EDGE)), Signal(3), Signal(), Signal()
-        beats = Signal(3)
+        row, column, go, ends = Signal(range(EDGE)), Signal(range(EDGE // WORDS)), Signal(), Signal()
         with m.If(request.valid & request.ready):
-            m.d.sync += [arg.eq(asked), source.eq(self.source), busy.eq(1), begins.eq(1), split.eq(halves)]
-            m.d.sync += [row.eq(0), at.eq(0), beats.eq(row_beats)]
+            m.d.sync += [arg.eq(asked), source.eq(self.source), busy.eq(1), begins.eq(1)]
+            m.d.sync += [row.eq(0), column.eq(0)]
         with m.Else():
             m.d.sync += begins.eq(begins << 1)
 
@@ -213,8 +206,7 @@ class TileStore(wiring.Component):
         walking = Signal()
         with m.If(sends):
             m.d.sync += walking.eq(1)
-        column = Mux(split, at[1:], at)[:2]
-        m.d.comb += [go.eq(walking & (credit != 0)), last.eq((row == arg.rows) & (at == beats))]
+        m.d.comb += [go.eq(walking & (credit != 0)), ends.eq(column == arg.features[4:])]
         for n, each in enumerate(self.results):
             m.d.comb += [
                 each.asked.eq(asked.slot),
@@ -224,20 +216,25 @@ class TileStore(wiring.Component):
                 each.read.column.eq(column),
             ]
         with m.If(go):
-            m.d.sync += at.eq(at + 1)
-            with m.If(at == beats):
-                m.d.sync += [at.eq(0), row.eq(row + 1)]
-            with m.If(last):
-                m.d.sync += [walking.eq(0), busy.eq(0)]
-        m.d.sync += credit.eq(credit - (go | sends) + (queue.r_rdy & queue.r_en))
+            m.d.sync += column.eq(column + 1)
+            with m.If(ends):
+                m.d.sync += [column.eq(0), row.eq(row + 1)]
+                with m.If(row == arg.rows):
+                    m.d.sync += [walking.eq(0), busy.eq(0)]
+        # A step makes a beat, but the first of two of codes of 8 bits.
+        whole = Signal()
+        # mutant half-beats: m.d.comb += whole.eq(1)
+        m.d.comb += whole.eq(arg.wide | column[0] | ends)
+        makes = sends | (go & whole)
+        m.d.sync += credit.eq(credit - makes + (queue.r_rdy & queue.r_en))
 
         # Words that are the tile's of the 16 that are read.
         now, left = Signal(tag), Signal(signed(8))
         m.d.comb += [
             left.eq(arg.features + 1 - (column << 4)),
-            now.valid.eq(go | sends),
+            now.valid.eq(makes),
             now.header.eq(sends),
-            now.upper.eq(at[0] & split),
+            now.upper.eq(column[0] & ~arg.wide),
             now.count.eq(Mux(go, Mux(left > WORDS, WORDS, left), 0)),
         ]
         read = delay(m, now, 1, reset_less=False)
@@ -254,14 +251,12 @@ class TileStore(wiring.Component):
         chosen = Array(first + column[0] if two > 1 else first for first, two in zip(firsts, self.banks))[source]
         m.d.sync += words.eq(_choice(choices, registered(m, chosen, max(len(choices) - 1, 1).bit_length())))
         made = [delay(m, read, n, reset_less=False) for n in range(1, CodeLane.latency + 2)]
-        wide, rest, whole = registered(m, arg.wide), registered(m, arg.rest), registered(m, ~split)
+        wide, rest = registered(m, arg.wide), registered(m, arg.rest)
         lanes = []
         for n in range(WORDS):
             lane = place(m, f"lane_{n}", CodeLane(), platform)
             before = made[CodeLane.latency - 2]
-            # mutant both-halves: half = Const(1)
-            half = whole | (before.upper == n // (WORDS // 2))
-            counts = registered(m, (n < before.count) & half & ~gone)
+            counts = registered(m, (n < before.count) & ~gone)
             m.d.comb += [
                 lane.i.eq(words[n]),
                 lane.shift.eq(shift),
@@ -277,14 +272,15 @@ class TileStore(wiring.Component):
             self.saturated.eq(sum(lane.clipped for lane in lanes)),
         ]
         narrow = Cat(lane.o[-NARROW:] for lane in lanes)
-        lower, upper = (Cat(lane.o for lane in half) for half in (lanes[: WORDS // 2], lanes[WORDS // 2 :]))
-        beat = Mux(wide, Mux(made.upper, upper, lower), narrow) | Mux(made.header, exponent[:8], 0)
+        # The lower half waits a cycle for the upper one: nothing holds back the second of two steps alone.
+        lower = registered(m, narrow)
+        # mutant same-half: codes = Mux(made.upper, Cat(lower, lower), narrow)
+        codes = Mux(made.upper, Cat(lower, narrow), narrow)
         m.d.comb += [
             queue.w_en.eq(made.valid),
-            # mutant same-half: queue.w_data.eq(Cat(beat, lower)),
-            queue.w_data.eq(Cat(beat, upper)),
+            queue.w_data.eq(Mux(wide, Cat(lane.o for lane in lanes), codes) | Mux(made.header, exponent[:8], 0)),
             self.port.beats.valid.eq(queue.r_rdy),
-            Cat(self.port.beats.p, self.behind).eq(queue.r_data),
+            self.port.beats.p.eq(queue.r_data),
             queue.r_en.eq(self.port.beats.ready),
         ]
         return m

@@ -1,10 +1,10 @@
-"""Parameters of all engines on tiles of words."""
+"""Parameters of all engines on tiles of words, and of those on records."""
 
 from dataclasses import dataclass
 
 from ..shell.parameters import Parameters, parameter
 
-__all__ = ["TileParameters"]
+__all__ = ["RecordParameters", "TileParameters"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +36,13 @@ class TileParameters(Parameters):
     def row_beats(self) -> int:
         """Beats of a row of a tile in 32-bit words."""
         return self.edge // self.beat_words
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordParameters(Parameters):
+    """Records of tiles of codes, :class:`~gradloom.rtl.formats.tiles.records.TileRecord`."""
+
+    @property
+    def data_bits(self) -> int:
+        """Bits of a beat: 32 codes of 8 bits, or 16 of 16."""
+        return 256

@@ -80,7 +80,7 @@ class Fabric(wiring.Component):
         loads = [getattr(units[each], f"load_{port.port.name}") for each in own for port in each.loads]
         loaded = self._load(m, loads)
         forwards = self._forwards(m, platform, loaded) if self.forwards else None
-        records = self._records(m, platform, forwards)
+        records = self._records(m, platform)
         self._store(m, forwards, records)
         for name in Health.members:
             events = [unit.health[name] for unit in units.values()]
@@ -89,25 +89,19 @@ class Fabric(wiring.Component):
             m.d.sync += self.health[name].eq(sum(events))
         return m
 
-    def _records(self, m: Module, platform: Any, forwards: SimpleNamespace | None) -> TileStore | None:
+    def _records(self, m: Module, platform: Any) -> TileStore | None:
         """Places what makes records of result slots, if an engine has some."""
         stores = self.machine.engines.stores
         banks = {port: port.port.banks for port in stores if isinstance(port.port, TileStorePort)}
         ports = list(banks)
         if not ports:
             return None
-        records = place(m, "records", TileStore(banks=tuple(banks.values()), pairs=self.forwards == 2), platform)
+        records = place(m, "records", TileStore(banks=tuple(banks.values())), platform)
         units = {each.name: unit for each, unit in self._units.items()}
         for port, results in zip(ports, records.results, strict=True):
             connect(m, results, getattr(units[port.engine], f"store_{port.port.name}"))
         request = self.request.p
         m.d.comb += records.source.eq(sum(Mux(request.source == port, n, 0) for n, port in enumerate(ports)))
-        if forwards and self.forwards == 2:
-            m.d.comb += [
-                records.only.eq(request.only),
-                forwards.unit.only.eq(request.only),
-                forwards.unit.i.behind.eq(records.behind),
-            ]
         return records
 
     def _load(self, m: Module, ports: list[Any]) -> list[Signal]:

@@ -165,8 +165,8 @@ class ShellParameters(Parameters):
     requests : int
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     forwards : int
-        1: STORE may send records to load ports, too, which take them as LOAD's; 2: codes of 16 bits 16 a cycle where
-        memory does not take them. 0 where no port of the machine takes them.
+        1: STORE may send records to load ports, too, which take them as LOAD's. 0 where no port of the machine takes
+        them.
     ports : int
         AXI4 managers, which share the addresses by stripes of a burst: 1, 2 or 4.
     clock_mhz : float

@@ -185,10 +185,8 @@ def ForwardBeat(data_bits):
     """A beat of a record that STORE forwards, and where it belongs.
 
     It is beat ``beat`` of row ``row`` of slot ``slot``; with ``header`` it is the record's first, with the exponent.
-    With ``both`` the row's next beat comes with it, which is even: ``behind``, which else is the beat itself.
     """
-    beat = {"valid": 1, "header": 1, "both": 1, "slot": 8, "row": 6, "beat": 3}
-    return data.StructLayout(beat | {"data": data_bits, "behind": data_bits})
+    return data.StructLayout({"valid": 1, "header": 1, "slot": 8, "row": 6, "beat": 2, "data": data_bits})
 
 
 class ForwardSignature(wiring.Signature):

@@ -307,7 +307,7 @@ class ElementModel:
         return np.hstack([aligned(one, one_at - top + LIFT), aligned(other, other_at - top + LIFT)]), top - LIFT
 
     def _words(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
-        size = -(-(given["features"] + 1) // 4) * BEAT
+        size = -(-(given["features"] + 1) // 8) * BEAT
         return self._taken(rows * size).reshape(rows, -1), given["exponent"]
 
     def _taken(self, size: int) -> Words:

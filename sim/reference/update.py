@@ -165,7 +165,7 @@ class UpdateModel:
     """
 
     #: Bytes and words of a beat; opcodes SGD, ADAMW, ADAMW_CODES.
-    _bytes, _beat = 16, 4
+    _bytes, _beat = 32, 8
     _sgd, _plain, _coded = 0, 1, 4
     _names = ("beta1", "beta2", "rate", "exponent", "eps", "eps_exponent", "gradient", "decay", "decay_shift", "sign")
 
@@ -196,7 +196,7 @@ class UpdateModel:
         if arg >> 7 & 1:
             self.exponent = int.from_bytes(data[:1], "little", signed=True)
             data = data[self._bytes :]
-        whole = -(-features // 8) * 8
+        whole = -(-features // 16) * 16
         codes = np.frombuffer(data, "<i2").astype(np.int64)
         if len(codes) % whole or (codes == -(1 << WIDE - 1)).any():
             raise ValueError(f"directions: {len(codes)} codes from {codes.min()}, must be rows of {whole} above -32768")
@@ -230,7 +230,7 @@ class UpdateModel:
                 grades = np.clip(given["gradient"] + at, -GRADIENT_LIMIT, GRADIENT_LIMIT - 1)
             else:
                 grades = np.full(count, given["gradient"])
-            # A beat has m of two words, then their v.
+            # A beat has m of four words, then their v.
             pairs = (self.moments[: 2 * count] & 0xFFFFFFFF).reshape(-1, 2, self._beat // 2)
             self.moments = self.moments[2 * count :]
             m, v = pairs[:, 0].reshape(-1), pairs[:, 1].reshape(-1)

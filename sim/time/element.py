@@ -13,7 +13,7 @@ from .tiles import TileRecords
 __all__ = ["ElementTime"]
 
 #: Features of a beat of results, and words of a beat of the bus.
-_CODES, _WORDS = 8, 4
+_CODES, _WORDS = 8, 8
 #: Cycles of a beat of SQUARES.
 _SQUARE = 4
 

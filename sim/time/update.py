@@ -112,9 +112,9 @@ class CodesTime:
             if self.header:
                 self.header = False
                 continue
-            ends = self.position == arg.features >> 3
+            ends = self.position == arg.features >> 4
             self.position = 0 if ends else self.position + 1
-            self.left = 2 if arg.codes and not (ends and not arg.features & 4) else 1
+            self.left = 2 if arg.codes and not (ends and not arg.features & 8) else 1
             self.next = cycle + 1
         self.flow()
         return times

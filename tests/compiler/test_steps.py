@@ -160,7 +160,7 @@ def test_tiles_of_zeros_of_a_matrix_are_not_read():
     )
     read = [sum(each.operands["beats"] for each in some if each.engine == LOAD) for some in (few, all_of)]
     # Of 12 tiles forward, and as many back, all but 3, 4 with those that stand for none.
-    assert read[1] - read[0] >= (9 - 1 + 9 - 1) * (EDGE * 4 + 1)
+    assert read[1] - read[0] >= (9 - 1 + 9 - 1) * (EDGE * 2 + 1)
 
 
 def test_sums_over_many_rows_have_parts_that_leave_slots_to_others():

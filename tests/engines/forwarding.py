@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gradloom.program.placed import Place, PlacedProgram
+from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.engines.element.parameters import ElementParameters
 from gradloom.rtl.engines.element.spec import SPEC as ELEMENT
 from gradloom.rtl.engines.norm.parameters import NormParameters
@@ -16,7 +16,7 @@ from gradloom.rtl.formats.tiles.codes import NARROW, WIDE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.norm import NormOpcode
 from gradloom.rtl.formats.tiles.product import ProductOpcode
-from gradloom.rtl.formats.tiles.records import BEAT, TileRecord, record_of, tile_argument
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.machines.fabric import Machine
 from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.parameters import ShellParameters, parameter
@@ -36,7 +36,7 @@ class ForwardConfig(ProductParameters, ElementParameters, NormParameters, ShellP
 
     home: ClassVar = f"{__name__}:MACHINE"
 
-    forwards: int = parameter(2, 0, 2)
+    forwards: int = parameter(1, 0, 1)
 
 
 #: Two chains of 16 rows, four passes of 16 columns. Each of its engines runs programs of its own on it, too.
@@ -131,9 +131,7 @@ class Chain(PlacedProgram):
         place, argument, content = self._store(engine, slot, wide)
         to_arg, only = tile_argument(to_slot, *self.shape), self.only and bool(self.rng.integers(0, 2))
         self.models[to[0]].load(to[1], to_arg, content)
-        record = record_of(argument)
-        sent = Place(place.offset, (record.slot_beats * BEAT // 4,)) if only and self.config.forwards == 2 else place
-        self.store(sent, engine, "o", arg=argument, to=to, to_arg=to_arg, only=only, **tokens)
+        self.store(place, engine, "o", arg=argument, to=to, to_arg=to_arg, only=only, **tokens)
         if only:
             self.untouched.append(place)
         else:

@@ -105,11 +105,11 @@ def lives(host, seed=3):
 
 
 _SHAPE = {"rows": 63, "features": 15, "wide": 1}
-#: Beats of the record; with ``only`` these have 16 codes each.
-BEATS = 129, 65
+#: Beats of the record.
+BEATS = 65
 GOOD = {
     "offset": 1 << 16,
-    "beats": BEATS[0],
+    "beats": BEATS,
     "source": ELEMENT.store("o"),
     "arg": _SHAPE,
     "to": NORM.load("a"),
@@ -127,9 +127,9 @@ WRONG = {
     "other rows": {"to_arg": _SHAPE | {"rows": 62}},
     "other features": {"to_arg": _SHAPE | {"features": 16}},
     "wide codes for a port of narrow ones": {"to": PRODUCT.load("x")},
-    "narrow codes for a port of wide ones": {"arg": _SHAPE | {"wide": 0}, "beats": 65},
+    "narrow codes for a port of wide ones": {"arg": _SHAPE | {"wide": 0}},
     "only, and no forward": {"forward": 0, "only": 1},
-    "beats of the other kind": {"beats": None},
+    "more beats": {"beats": BEATS + 1},
     "no result slot": {"arg": _SHAPE | {"slot": 4}},
     "no source": {"source": len(MACHINE.engines.stores)},
 }
@@ -151,10 +151,9 @@ def test_what_cannot_be_forwarded_is_refused(host, case, only):
     program.room(1 << 15)
     for slot in (1, 2):
         program.load(more, "norm", "a", arg=tile_argument(slot, 64, 64))
-    good = GOOD | {"only": only, "beats": BEATS[only]}
+    good = GOOD | {"only": only}
     _store(program, **good)
-    bad = good | {"offset": (1 << 16) + 4096} | WRONG[case]
-    _store(program, **bad | {"beats": bad["beats"] or BEATS[not only]})
+    _store(program, **good | {"offset": (1 << 16) + 4096} | WRONG[case])
     _store(program, **good)
     program.end()
     with pytest.raises(ProgramError) as error:
@@ -165,13 +164,13 @@ def test_what_cannot_be_forwarded_is_refused(host, case, only):
 
 @pytest.mark.parametrize(
     "change, name",
-    [({"offset": 8}, "STORE_ALIGNMENT"), ({"offset": (1 << 32) - 16}, "STORE_WINDOW"), ({"beats": 0}, "STORE_LENGTH")],
+    [({"offset": 8}, "STORE_ALIGNMENT"), ({"offset": (1 << 32) - 32}, "STORE_WINDOW"), ({"beats": 0}, "STORE_LENGTH")],
 )
 def test_a_place_is_judged_where_memory_is_written(host, change, name):
     for only in (0, 1):
         program = PlacedProgram(CONFIG)
         program.room(1 << 15)
-        _store(program, **GOOD | {"only": only, "beats": BEATS[only]} | change)
+        _store(program, **GOOD | {"only": only} | change)
         program.end()
         if only and "offset" in change:
             run(host, program)
@@ -188,8 +187,8 @@ def test_an_abort_in_the_middle_leaves_nothing_behind(host):
         for beats in (*range(8, 40, 3), 150, 200):
             program = PlacedProgram(CONFIG)
             program.room(1 << 15)
-            more = program.put(np.zeros(4 * beats, int))
-            _store(program, **GOOD | {"only": only, "beats": BEATS[only]})
+            more = program.put(np.zeros(8 * beats, int))
+            _store(program, **GOOD | {"only": only})
             program.load(more, "norm", "a", arg=tile_argument(1, 64, 64))
             program.add(LOAD, offset=0, beats=1, dest=99)
             program.end()

@@ -172,30 +172,30 @@ def test_codes_that_no_quantiser_makes_are_refused():
 
 
 @pytest.mark.parametrize(
-    "rows, features, bits, row_beats", [(1, 1, 8, 1), (64, 16, 8, 1), (3, 17, 8, 2), (5, 9, 16, 2), (64, 64, 16, 8)]
+    "rows, features, bits, row_beats", [(1, 1, 8, 1), (64, 32, 8, 1), (3, 33, 8, 2), (5, 17, 16, 2), (64, 64, 16, 4)]
 )
 def test_a_record_is_a_header_and_rows_of_whole_beats(rows, features, bits, row_beats):
     record = TileRecord(rows, features, bits)
     assert (record.row_beats, record.beats, record.size) == (
         row_beats,
         1 + rows * row_beats,
-        16 + 16 * rows * row_beats,
+        32 + 32 * rows * row_beats,
     )
     most = (1 << bits - 1) - 1
     codes = np.random.default_rng(rows).integers(-most, most + 1, (rows, features))
     codes[0, 0] = -most
     content = record.pack(codes, -3)
-    assert content[:16] == b"\xfd" + bytes(15) and len(content) == record.size
+    assert content[:32] == b"\xfd" + bytes(31) and len(content) == record.size
     for row in range(rows):
-        line = content[16 * (1 + row * row_beats) :][: 16 * row_beats]
-        assert line == codes[row].astype(f"<i{bits // 8}").tobytes().ljust(16 * row_beats, b"\0")
+        line = content[32 * (1 + row * row_beats) :][: 32 * row_beats]
+        assert line == codes[row].astype(f"<i{bits // 8}").tobytes().ljust(32 * row_beats, b"\0")
     found, exponent = record.unpack(content)
     assert np.array_equal(found, codes) and exponent == -3
     with pytest.raises(ValueError, match=f"has {record.size - 1} bytes, must have {record.size}"):
         record.unpack(content[:-1])
     least = bytes([0x80] if bits == 8 else [0, 0x80])
     with pytest.raises(ValueError, match=re.escape(f"record[0, 0] is {-most - 1}: codes must be at least {-most}")):
-        record.unpack(content[:16] + least + content[16 + len(least) :])
+        record.unpack(content[:32] + least + content[32 + len(least) :])
 
 
 @pytest.mark.parametrize("given", [{"rows": 0}, {"rows": 65}, {"features": 0}, {"features": 65}, {"bits": 9}], ids=str)

@@ -51,9 +51,7 @@ class Board:
         self.folder, self.config, self.memory_bytes = folder, config, memory_bytes
         self.home, self.socket = folder / "home", folder / "device"
         self.design = design_entry(name, config)
-        self.program = build_device(
-            design(config), data_bits=config.shell["data_bits"], address_bits=config.address_bits
-        )
+        self.program = build_device(design(config), **config.bus)
         put_host(self.host, self.design)
         self.server = None
         self.power_up()

@@ -22,10 +22,10 @@ def test_sums_are_means_of_samples_up_to_the_first_that_is_not_there():
 def test_tiles_are_a_mean_of_squares_each_with_its_exponent(bits, form):
     """Exponents and codes have a sign; the rest of a record's first beat is no code."""
     places = Losses(kind="tiles", offset=0, count=2, scale=7, rows=2, row_bytes=16, bits=bits)
-    assert places.length == 2 * (16 + 32)
+    assert places.length == 2 * (32 + 32)
     count, total, content = 32 * 8 // bits, Fraction(0), b""
     for exponent, first in ((-9, -100), (3, 20)):
         codes = [first + 3 * n for n in range(count)]
-        content += struct.pack("b", exponent) + b"\xa5" * 15 + struct.pack(f"<{count}{form}", *codes)
+        content += struct.pack("b", exponent) + b"\xa5" * 31 + struct.pack(f"<{count}{form}", *codes)
         total += Fraction(4) ** exponent * sum(code * code for code in codes)
     assert places.of(content) == [float(total / 7)]

@@ -35,19 +35,19 @@ def test_arrays_lie_behind_each_other_and_the_program_behind_them():
 
 def test_a_store_may_fill_a_slot():
     program = PlacedProgram(DiffusionConfig())
-    place = program.room(1028)
+    place = program.room(1032)
     shape = {"arg": tile_argument(1, 64, 32, wide=True), "to_arg": tile_argument(5, 64, 32)}
     program.store(place, "element", "o", **shape, to=("norm", "b"), post=(2,))
-    program.store(program.room(1028), "element", "o", **shape, to=("norm", "b"), only=True)
+    program.store(program.room(1032), "element", "o", **shape, to=("norm", "b"), only=True)
     both, only = (each.operands for each in program.instructions)
-    assert (both["offset"], both["beats"], both["to"]) == (0, 257, NORM.load("b")) and both["to"].engine == "norm"
+    assert (both["offset"], both["beats"], both["to"]) == (0, 129, NORM.load("b")) and both["to"].engine == "norm"
     assert (both["to_arg"], both["forward"], both["only"]) == (shape["to_arg"], 1, 0)
     # What is left out of memory is anywhere.
-    assert (only["offset"], only["beats"], only["forward"], only["only"]) == (0, 257, 1, 1)
+    assert (only["offset"], only["beats"], only["forward"], only["only"]) == (0, 129, 1, 1)
     assert program.instructions[0].post == (2,)
     # The command's words, as a machine reads them.
     words = np.frombuffer(program.code, "<u4").reshape(2, 8)
-    assert words[1].tolist()[3:] == [0, 257 | 1 << 24, shape["arg"], shape["to_arg"], int(NORM.load("b")) | 3 << 8]
+    assert words[1].tolist()[3:] == [0, 129 | 1 << 24, shape["arg"], shape["to_arg"], int(NORM.load("b")) | 3 << 8]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_store_may_fill_a_slot():
 def test_forwards_that_no_port_takes_are_refused(forwards, more, why):
     program = PlacedProgram(DiffusionConfig(forwards=forwards))
     with pytest.raises(ValueError, match=why):
-        program.store(program.room(1028), "element", "o", **more)
+        program.store(program.room(1032), "element", "o", **more)
 
 
 def test_what_does_not_fit_is_refused():

@@ -20,7 +20,8 @@ from .latencies import FINISH, START
 __all__ = ["ElementEngine"]
 
 _LANES = 8
-_BEAT = _LANES * WIDE
+#: Of words.
+_BEAT = _LANES * 2 * WIDE
 #: Steps of a beat of SQUARES.
 _SQUARE = 4
 _SUMS = (ElementOpcode.ADD, ElementOpcode.JOIN, ElementOpcode.SQUARES, ElementOpcode.LARGER)
@@ -32,7 +33,7 @@ _COMPARED = (ElementOpcode.LARGER, ElementOpcode.EQUAL)
 #: With a factor that is no table's.
 _CONSTANTS = (ElementOpcode.SCALE, ElementOpcode.MASK, ElementOpcode.MULTIPLY, ElementOpcode.EQUAL)
 #: Pieces of a beat of words; bits of a piece.
-_PIECES, _PIECE = 4, BASE.width + SLOPE.width
+_PIECES, _PIECE = 8, BASE.width + SLOPE.width
 
 
 def _any(op, some):
@@ -59,7 +60,7 @@ class ElementEngine(wiring.Component):
         words --> queue --------------------------+
 
     Cycles of a command that is taken in cycle 0: from cycle :attr:`start` on a beat of results is begun in each cycle,
-    of SQUARES in each fourth, of WORDS with each two beats of words that a row has or its last alone. TABLE takes a
+    of SQUARES in each fourth, of WORDS with each beat of words. TABLE takes a
     piece in each cycle. ``done`` follows the last of them by :attr:`finish`.
 
     A lane looks functions up in one of two memories, that of fixed tables and that of those which TABLE writes. Two
@@ -154,21 +155,16 @@ class ElementEngine(wiring.Component):
             op == each for each in (ElementOpcode.WORDS, ElementOpcode.SQUARES, ElementOpcode.TABLE)
         )
         ends_beat, ends_row = Signal(), Signal()
-        # Words: the lower half of a beat waits for the upper one, if there is one.
-        upper, lower, take = Signal(), Signal(_BEAT, reset_less=True), Signal()
-        # mutant whole-beats: whole = upper
-        whole = upper | (ends_row & ~args.features[2])
+        take = Signal()
         m.d.comb += [
             ends_row.eq(at == (args.features[3:] | table.replicate(3))),
             take.eq(running & (words | table) & queue.r_rdy),
-            queue.r_en.eq(take & (words | at[:2].all())),
-            go.eq(Mux(words | table, take & (table | whole), running)),
+            queue.r_en.eq(take & (words | at.all())),
+            go.eq(Mux(words | table, take, running)),
             # mutant three-pixels: ends_beat.eq(~squares | (step == 2)),
             ends_beat.eq(~squares | (step == _SQUARE - 1)),
             last.eq(go & ends_beat & ends_row & (row == args.rows)),
         ]
-        with m.If(take):
-            m.d.sync += [lower.eq(queue.r_data), upper.eq(words & ~whole)]
         with m.If(go):
             m.d.sync += step.eq(Mux(ends_beat, 0, step + 1))
             with m.If(ends_beat):
@@ -185,10 +181,10 @@ class ElementEngine(wiring.Component):
         self._piece = (
             delay(m, go & table, 1, reset_less=False),
             registered(m, Cat(at, (args.o_row + row)[:6], args.table[:3])),
-            registered(m, queue.r_data.word_select(at[:2], _BEAT // _PIECES)[:_PIECE]),
+            registered(m, queue.r_data.word_select(at, _BEAT // _PIECES)[:_PIECE]),
         )
         # With a reset: shift registers would be a LUT for each of these bits.
-        self._pair = delay(m, Cat(Mux(upper, lower, queue.r_data), queue.r_data), 5, reset_less=False)
+        self._pair = delay(m, queue.r_data, 5, reset_less=False)
         # mutant early: return delay(m, last, 2, reset_less=False)
         return delay(m, last, self.finish, reset_less=False)
 
@@ -241,7 +237,7 @@ class ElementEngine(wiring.Component):
 
     def _operands(self, m, platform, op, args, kind):
         """Codes of the beat in stage 5, and exponents in stage 4."""
-        slots, pairs, row, step = self.config.element_slots, self.config.forwards == 2, self._row, self._step
+        slots, row, step = self.config.element_slots, self._row, self._step
         bits = (slots - 1).bit_length()
         # Stage 1: rows. A row of pixels of the result is two rows of twice as many.
         pixels = registered(m, Cat(args.side > n for n in range(6)))
@@ -274,10 +270,10 @@ class ElementEngine(wiring.Component):
         address_c = registered(m, Cat(delay(m, at_a, 1), mine[:6], args.c[:bits]))
         codes, tops = [], []
         for name, address in (("a", address_a), ("b", address_b), ("c", address_c)):
-            intake = records(m, self, name, platform, pairs=pairs, slots=slots, bits=WIDE)
-            kept = place(m, f"slots_{name}", SlotMemory(slots=slots, pairs=pairs and name != "c"), platform)
+            intake = records(m, self, name, platform, slots=slots, bits=WIDE)
+            kept = place(m, f"slots_{name}", SlotMemory(slots=slots), platform)
             exponents = Array(Signal(signed(8), name=f"exponent_{name}_{n}", init=ZERO) for n in range(slots))
-            m.d.comb += [kept.write.eq(intake.pair), Cat(kept.beat, kept.row, kept.slot[:bits]).eq(address)]
+            m.d.comb += [kept.write.eq(intake.write), Cat(kept.half, kept.row, kept.slot[:bits]).eq(address)]
             with m.If(intake.exponent.valid):
                 m.d.sync += exponents[intake.exponent.slot[:bits]].eq(intake.exponent.exponent)
             codes.append(registered(m, kept.o))

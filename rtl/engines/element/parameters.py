@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from ...formats.tiles.tables import BASE, INDEX, SLOPE, TABLES
-from ...shell.parameters import Parameters, Resources, parameter
+from ...shell.parameters import Resources, parameter
+from ..tiles import RecordParameters
 
 __all__ = ["ElementParameters"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElementParameters(Parameters):
+class ElementParameters(RecordParameters):
     """Elementwise operations on tiles of 16-bit codes.
 
     Parameters

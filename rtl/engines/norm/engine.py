@@ -87,7 +87,7 @@ class NormEngine(wiring.Component):
         return _TO_WORDS + NormSums.latency(lanes) + NormStatistics.latency
 
     def __init__(self, spec, config):
-        self.slots, self.lanes, self.pairs = config.norm_slots, config.norm_lanes, config.forwards == 2
+        self.slots, self.lanes = config.norm_slots, config.norm_lanes
         super().__init__(spec.members(config.data_bits, config.forwards))
 
     def elaborate(self, platform):
@@ -268,18 +268,18 @@ class NormEngine(wiring.Component):
         args = self._args
         intakes = {}
         for port, unit in (
-            ("a", NormOperand(slots=self.slots, pairs=self.pairs)),
-            ("b", NormOperand(slots=self.slots, pairs=self.pairs)),
+            ("a", NormOperand(slots=self.slots)),
+            ("b", NormOperand(slots=self.slots)),
             ("gain", NormGains()),
         ):
             gain = port == "gain"
             memory = place(m, f"memory_{port}", unit, platform)
             slots = GAINS if gain else self.slots
-            intake = records(m, self, port, platform, pairs=self.pairs, slots=slots, bits=WIDE, row=gain)
+            intake = records(m, self, port, platform, slots=slots, bits=WIDE, row=gain)
             m.d.comb += [
-                memory.write.eq(intake.write if gain else intake.pair),
+                memory.write.eq(intake.write),
                 memory.exponent.eq(intake.exponent),
-                memory.beat.eq(Cat(walk.beat, Const(0, 1)) >> (3 - self._side)),
+                memory.half.eq(Cat(walk.beat, Const(0, 1)) >> (3 - self._side)),
             ]
             intakes[port] = memory
         a, b, gains = (intakes[port] for port in ("a", "b", "gain"))

@@ -8,7 +8,8 @@ from amaranth.lib.wiring import In, Out
 from ...formats.tiles.codes import EDGE
 from ...formats.tiles.records import BEAT
 from ...hierarchy import place
-from ..tile_load import SlotMemory, tile_exponent, tile_pair, tile_write
+from ...stream.delay import delay
+from ..tile_load import SlotMemory, tile_exponent, tile_write
 from .lane import GradientWord, GroupWord
 
 __all__ = ["NormGains", "NormOperand", "NormKnown", "GAINS"]
@@ -23,37 +24,35 @@ class NormOperand(wiring.Component):
     Parameters
     ----------
     slots : int
-    pairs : bool
-        Of :class:`~..tile_load.SlotMemory`.
 
     Members
     -------
-    write, exponent : of :func:`~..tile_load.records`, a pair.
-    slot, row, beat : of the beat that is read. codes, at : it and the tile's exponent, a cycle later.
+    write, exponent : of :func:`~..tile_load.records`.
+    slot, row, half : of the 8 codes that are read. codes, at : they and the tile's exponent, a cycle later.
     """
 
-    def __init__(self, *, slots, pairs):
-        self.slots, self.pairs = slots, pairs
+    def __init__(self, *, slots):
+        self.slots = slots
         super().__init__(
             {
-                "write": In(tile_pair(slots)),
+                "write": In(tile_write(slots)),
                 "exponent": In(tile_exponent(slots)),
                 "slot": In(range(slots)),
                 "row": In(range(EDGE)),
-                "beat": In(3),
-                "codes": Out(8 * BEAT),
+                "half": In(3),
+                "codes": Out(4 * BEAT),
                 "at": Out(signed(8)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        tiles = place(m, "tiles", SlotMemory(slots=self.slots, pairs=self.pairs), platform)
+        tiles = place(m, "tiles", SlotMemory(slots=self.slots), platform)
         m.submodules.exponents = exponents = Memory(shape=signed(8), depth=self.slots, init=[])
         own, at = exponents.write_port(), exponents.read_port(domain="comb")
         m.d.comb += [
             tiles.write.eq(self.write),
-            *(getattr(tiles, name).eq(getattr(self, name)) for name in ("slot", "row", "beat")),
+            *(getattr(tiles, name).eq(getattr(self, name)) for name in ("slot", "row", "half")),
             self.codes.eq(tiles.o),
             own.en.eq(self.exponent.valid),
             own.addr.eq(self.exponent.slot),
@@ -70,7 +69,7 @@ class NormGains(wiring.Component):
     Members
     -------
     write, exponent : of :class:`~..tile_load.TileIntake`.
-    gain, bias : slots. beat : of both. gains, biases, gain_at, bias_at : their codes and exponents, a cycle later.
+    gain, bias : slots. half : of both. gains, biases, gain_at, bias_at : 8 codes and an exponent each, a cycle later.
     """
 
     def __init__(self):
@@ -80,9 +79,9 @@ class NormGains(wiring.Component):
                 "exponent": In(tile_exponent(GAINS)),
                 "gain": In(range(GAINS)),
                 "bias": In(range(GAINS)),
-                "beat": In(3),
-                "gains": Out(8 * BEAT),
-                "biases": Out(8 * BEAT),
+                "half": In(3),
+                "gains": Out(4 * BEAT),
+                "biases": Out(4 * BEAT),
                 "gain_at": Out(signed(8)),
                 "bias_at": Out(signed(8)),
             }
@@ -91,7 +90,7 @@ class NormGains(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.rows = rows = Memory(
-            shape=unsigned(8 * BEAT), depth=GAINS * 8, init=[], attrs={"ram_style": "ultra"}
+            shape=unsigned(8 * BEAT), depth=GAINS * 4, init=[], attrs={"ram_style": "distributed"}
         )
         m.submodules.exponents = exponents = Memory(shape=signed(8), depth=GAINS, init=[])
         into, own = rows.write_port(), exponents.write_port()
@@ -105,7 +104,11 @@ class NormGains(wiring.Component):
         ]
         for slot, codes, exponent in ((self.gain, self.gains, self.gain_at), (self.bias, self.biases, self.bias_at)):
             read, at = rows.read_port(), exponents.read_port(domain="comb")
-            m.d.comb += [read.addr.eq(Cat(self.beat, slot)), codes.eq(read.data), at.addr.eq(slot)]
+            m.d.comb += [
+                read.addr.eq(Cat(self.half[1:], slot)),
+                codes.eq(read.data.word_select(delay(m, self.half[0], 1), 4 * BEAT)),
+                at.addr.eq(slot),
+            ]
             m.d.sync += exponent.eq(at.data)
         return m
 

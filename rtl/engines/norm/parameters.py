@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
-from ...shell.parameters import Parameters, Resources, parameter
+from ...shell.parameters import Resources, parameter
+from ..tiles import RecordParameters
 
 __all__ = ["NormParameters"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NormParameters(Parameters):
+class NormParameters(RecordParameters):
     """Norms and softmaxes on tiles.
 
     Parameters
@@ -20,7 +21,7 @@ class NormParameters(Parameters):
     """
 
     norm_slots: int = parameter(8, 2, 16, power=True)
-    norm_lanes: int = parameter(8, 4, 8, power=True)
+    norm_lanes: int = parameter(8, 4, 16, power=True)
 
     def resources(self) -> Resources:
         """Five slices a lane, the square and the root."""

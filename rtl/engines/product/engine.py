@@ -6,6 +6,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import connect
 
 from ...formats.tiles.codes import EDGE, NARROW, WIDE, WORD
+from ...formats.tiles.records import BEAT
 from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...stream.delay import delay
@@ -95,7 +96,8 @@ class ProductEngine(wiring.Component):
             ("w", kept, config.array_columns, config.w_slots),
         ):
             intake = records(m, self, name, platform, slots=slots, bits=NARROW)
-            tiles = place(m, f"tiles_{name}", TurningMemory(banks=banks, slots=slots), platform)
+            # As many bytes come in a cycle.
+            tiles = place(m, f"tiles_{name}", TurningMemory(banks=max(banks, BEAT), slots=slots), platform)
             m.d.comb += [
                 tiles.write.eq(intake.write),
                 tiles.read.eq(feed.read),
@@ -121,13 +123,13 @@ class ProductEngine(wiring.Component):
             ]
 
     def _bias(self, m, platform, front, rows, sums):
-        """Biases: 8 codes are written in a cycle, those of a pass read."""
+        """Biases: 16 codes are written in a cycle, those of a pass read."""
         config = self.config
         intake = records(m, self, "bias", platform, slots=BIASES, bits=WIDE, row=True)
-        beats = config.array_columns // 8
+        beats = config.array_columns // 16
         log = (beats - 1).bit_length()
         for n in range(beats):
-            m.submodules[f"bias_{n}"] = kept = memory.Memory(shape=128, depth=BIASES * config.passes, init=[])
+            m.submodules[f"bias_{n}"] = kept = memory.Memory(shape=8 * BEAT, depth=BIASES * config.passes, init=[])
             write, read = kept.write_port(), kept.read_port()
             passes = (config.passes - 1).bit_length()
             m.d.comb += [
@@ -135,7 +137,7 @@ class ProductEngine(wiring.Component):
                 write.addr.eq(Cat(intake.write.beat[log : log + passes], intake.write.slot)),
                 write.data.eq(intake.write.data),
                 read.addr.eq(Cat(sums.bias_pass[:passes], sums.bias_slot)),
-                sums.bias.word_select(n, 128).eq(read.data),
+                sums.bias.word_select(n, 8 * BEAT).eq(read.data),
             ]
         self._exponents(m, "b", intake, BIASES, (front, rows))
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...shell.parameters import Parameters, Resources, parameter
+from ...shell.parameters import Resources, parameter
+from ..tiles import RecordParameters
 
 if TYPE_CHECKING:
     from ...formats.pair import Pair
@@ -15,7 +16,7 @@ _EDGE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProductParameters(Parameters):
+class ProductParameters(RecordParameters):
     """Products of tiles of 8-bit codes, two a DSP slice.
 
     Parameters

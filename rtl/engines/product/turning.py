@@ -12,6 +12,7 @@ from ..tile_load import tile_write
 __all__ = ["TurningMemory", "turning_read"]
 
 _BITS = (EDGE - 1).bit_length()
+_BEAT_BITS = (BEAT - 1).bit_length()
 
 
 def turning_read(slots):
@@ -26,7 +27,7 @@ class TurningMemory(wiring.Component):
     """Keeps tiles of bytes; reads parts of rows and of columns.
 
     The element of row r and column c is in bank (r + c) modulo ``banks``, so that neighbours in a row and in a column
-    are in different banks. A line a cycle, :attr:`latency` cycles later; a beat of 16 bytes a cycle is written.
+    are in different banks. A line a cycle, :attr:`latency` cycles later; a beat of 32 bytes a cycle is written.
 
     ::
 
@@ -37,7 +38,7 @@ class TurningMemory(wiring.Component):
     Parameters
     ----------
     banks : int
-        Bytes that are read in a cycle: 16, 32 or 64.
+        Bytes that are read in a cycle: 32 or 64.
     slots : int
 
     Members
@@ -49,8 +50,8 @@ class TurningMemory(wiring.Component):
     latency = 6
 
     def __init__(self, *, banks, slots):
-        if banks not in (16, 32, 64):
-            raise ValueError(f"banks={banks}: must be 16, 32 or 64")
+        if banks not in (BEAT, EDGE):
+            raise ValueError(f"banks={banks}: must be {BEAT} or {EDGE}")
         self.banks = banks
         self.slots = slots
         super().__init__(
@@ -62,13 +63,13 @@ class TurningMemory(wiring.Component):
         banks, log = self.banks, (self.banks - 1).bit_length()
         blocks = EDGE // banks
         bits = max((self.slots - 1).bit_length(), 1)
-        # A beat lies from bank row + 16 * beat on: its bytes turn within 16 banks, which are a beat's own.
+        # A beat lies from bank row + 32 * beat on: its bytes turn within 32 banks, which are a beat's own.
         write = self.write
         codes = [write.data.word_select(n, 8) for n in range(BEAT)]
-        turned = [registered(m, code) for code in _rotated(m, codes, (-write.row)[:4])]
+        turned = [registered(m, code) for code in _rotated(m, codes, (-write.row)[:_BEAT_BITS])]
         there = delay(m, write.valid, 1, reset_less=False)
         slot, row, beat = (delay(m, each, 1) for each in (write.slot, write.row, write.beat))
-        begin = registered(m, (write.row + (write.beat << 4))[:log])
+        begin = registered(m, (write.row + (write.beat << _BEAT_BITS))[:log])
 
         # The lowest bits of where the line begins say how far its bytes are turned.
         early = delay(m, self.read, 1)
@@ -87,7 +88,7 @@ class TurningMemory(wiring.Component):
             m.d.comb += [
                 w.en.eq(there & _looked_up(begin, lambda at, bank=bank: (bank - at) % banks < BEAT)),
                 w.data.eq(turned[bank % BEAT]),
-                w.addr.eq(self._address(beat >> (log - 4), row, slot[:bits])),
+                w.addr.eq(self._address(beat >> (log - _BEAT_BITS), row, slot[:bits])),
             ]
             # Element of the line that the bank has.
             which = [_looked_up(line[: n + 1], lambda at, bank=bank, n=n: (bank - at) >> n & 1) for n in range(log)]

@@ -11,14 +11,14 @@ from ...shell.signature import PortBeat
 
 __all__ = ["GradientCodes"]
 
-_BEAT, _WORDS = 128, 4
+_BEAT, _WORDS = 256, 8
 _CODES = _BEAT // WIDE
 
 
 class GradientCodes(wiring.Component):
     """Makes two beats of words of a beat of codes.
 
-    It is one beat where a row has no more than four features left.
+    It is one beat where a row has no more than eight features left.
 
     A word has the code in the upper bits of 24, and above them the record's exponent. Beats that are words pass. A beat
     leaves a cycle after it was taken; two of words take two cycles, in the second of which the next is taken.
@@ -48,16 +48,16 @@ class GradientCodes(wiring.Component):
             self.refuse.eq(arg.codes & ~header & wrong),
             taken.eq(self.beats.valid & self.beats.ready),
         ]
-        exponent, at, ends = Signal(8), Signal(3), Signal()
+        exponent, at, ends = Signal(8), Signal(2), Signal()
         # A LOAD begins with a row.
         position = Mux(beat.first, 0, at)
-        m.d.comb += ends.eq(position == arg.features[3:])
+        m.d.comb += ends.eq(position == arg.features[4:])
         have, two, codes = Signal(), Signal(), Signal()
         content = Signal(_BEAT, reset_less=True)
         with m.If(taken):
             m.d.sync += [content.eq(beat.data), codes.eq(arg.codes), have.eq(~header & ~self.refuse)]
             # mutant whole-beats: m.d.sync += two.eq(arg.codes)
-            m.d.sync += two.eq(arg.codes & ~(ends & ~arg.features[2]))
+            m.d.sync += two.eq(arg.codes & ~(ends & ~arg.features[3]))
             with m.If(header):
                 m.d.sync += [exponent.eq(beat.data[:8]), at.eq(0)]
             with m.Else():

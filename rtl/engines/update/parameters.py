@@ -20,7 +20,7 @@ class UpdateParameters(TileParameters):
     packing : int
         1: knows how to write words and moments back as quantised blocks, and to read them again; 0 saves the unit.
     records : int
-        1: gradients may be codes of tiles; then a beat of the bus has 128 bits.
+        1: gradients may be codes of tiles; then a beat of the bus has 256 bits.
     """
 
     packing: int = parameter(0, 0, 1)
@@ -28,8 +28,8 @@ class UpdateParameters(TileParameters):
 
     def check(self) -> None:
         """Refuses values that do not go together."""
-        if self.records and self.edge != 32:
-            raise ValueError(f"edge={self.edge}: must be 32 with records=1, whose beats have 128 bits")
+        if self.records and self.edge != 64:
+            raise ValueError(f"edge={self.edge}: must be 64 with records=1, whose beats have 256 bits")
 
     def resources(self) -> Resources:
         """Eight slices a lane; lanes take a quarter of a beat a cycle."""

@@ -8,10 +8,12 @@ from amaranth.lib import data
 
 from .codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO
 
-__all__ = ["BEAT", "TileArgument", "TileRecord", "record_of", "tile_argument"]
+__all__ = ["BEAT", "STEP", "TileArgument", "TileRecord", "record_of", "tile_argument"]
 
 #: Bytes of a beat.
-BEAT = 16
+BEAT = 32
+#: Codes that STORE makes in a cycle.
+STEP = 16
 
 #: ``arg`` of a LOAD or STORE of records. A LOAD may have several, which go to slots one after another; a STORE has one.
 TileArgument = data.StructLayout(
@@ -66,9 +68,9 @@ class TileRecord:
         return 1 + self.rows * self.row_beats
 
     @property
-    def slot_beats(self) -> int:
-        """Beats of the record where STORE sends it to a slot only: each has 16 codes, of 16 bits too."""
-        return 1 + self.rows * -(-self.features // BEAT)
+    def steps(self) -> int:
+        """Cycles in which STORE makes the record."""
+        return 1 + self.rows * -(-self.features // STEP)
 
     @property
     def size(self) -> int:

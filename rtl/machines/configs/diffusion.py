@@ -16,13 +16,14 @@ __all__ = ["DiffusionConfig"]
 class DiffusionConfig(ProductParameters, ElementParameters, NormParameters, UpdateParameters, ShellParameters):
     """Configuration of the machine for diffusion models.
 
-    Tensors are records of tiles: AdamW takes gradients as such, and a beat has 128 bits. STORE forwards records from
+    Tensors are records of tiles: AdamW takes gradients as such, and a beat has 256 bits. STORE forwards records from
     engine to engine.
     """
 
     home: ClassVar = "gradloom.rtl.machines.diffusion:DIFFUSION_MACHINE"
 
     address_bits: int = parameter(40, 32, 64)
-    edge: int = parameter(32, 32, 32, power=True, known=True)
+    edge: int = parameter(64, 64, 64, power=True, known=True)
     records: int = parameter(1, 1, 1)
-    forwards: int = parameter(1, 0, 2)
+    forwards: int = parameter(1, 0, 1)
+    ports: int = parameter(2, 1, 4, power=True)

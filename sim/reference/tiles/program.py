@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from gradloom.program.assembler import Instruction
 from gradloom.program.placed import Program
 from gradloom.rtl.formats.tiles.element import ElementOpcode
-from gradloom.rtl.formats.tiles.records import record_of
+from gradloom.rtl.formats.tiles.records import BEAT
 
 from ..element import ElementModel
 from ..norm import NormModel
@@ -20,8 +20,6 @@ from ..product import ProductModel
 from ..update import UpdateModel
 
 __all__ = ["TileHealth", "TileMachine"]
-
-_BEAT = 16
 
 
 class _Model(Protocol):
@@ -60,7 +58,7 @@ class TileMachine:
     """
 
     def __init__(self, config: Any, size: int, eager: Sequence[str] | None = None) -> None:
-        self.memory, self.eager, self.pairs = bytearray(size), eager, config.forwards == 2
+        self.memory, self.eager = bytearray(size), eager
         self.update = UpdateModel()
         self.element = ElementModel(config)
         self.models: dict[str, _Model] = {
@@ -132,32 +130,25 @@ class TileMachine:
         if each.engine.name == "store":
             source: Any = each.operands["source"]
             made = self.update.made.get(source.port.name, b"") if source.engine == "update" else None
-            return made is None or len(made) >= each.operands["beats"] * _BEAT
+            return made is None or len(made) >= each.operands["beats"] * BEAT
         if each.engine.name == "update":
-            count = each.operands["beats"] * _BEAT // 4
+            count = each.operands["beats"] * BEAT // 4
             update = self.update
             return min(len(update.gradients), len(update.words), len(update.moments) // 2) >= count
         if each.engine.name == "element" and each.opcode in (ElementOpcode.WORDS, ElementOpcode.TABLE):
             rows = each.operands["rows"] + 1
             features = each.operands["features"] + 1 if each.opcode == ElementOpcode.WORDS else 8
-            return len(self.element.queue) >= rows * -(-features // 4) * _BEAT
+            return len(self.element.queue) >= rows * -(-features // 8) * BEAT
         return True
 
     def _do(self, each: Instruction) -> None:
         given: dict[str, Any] = each.operands
         if each.engine.name == "load":
-            content = bytes(self.memory[given["offset"] : given["offset"] + given["beats"] * _BEAT])
+            content = bytes(self.memory[given["offset"] : given["offset"] + given["beats"] * BEAT])
             self.models[given["dest"].engine].load(given["dest"].port.name, given["arg"], content)
         elif each.engine.name == "store":
             model = self.models[given["source"].engine]
-            beats = given["beats"]
-            if given.get("only") and self.pairs:
-                # Beats of a slot have 16 codes of 16 bits.
-                record = record_of(given["arg"])
-                if beats != record.slot_beats:
-                    raise ValueError(f"{beats} beats to a slot only; must be {record.slot_beats}")
-                beats = record.beats
-            content = model.store(given["source"].port.name, given["arg"], beats)
+            content = model.store(given["source"].port.name, given["arg"], given["beats"])
             if given.get("forward"):
                 self.models[given["to"].engine].load(given["to"].port.name, given["to_arg"], content)
             if not given.get("only"):

@@ -1,7 +1,7 @@
-"""Bounds of small lists by hand: an array of 64 by 32, tiles of 64 by 64, beats of 16 bytes.
+"""Bounds of small lists by hand: an array of 64 by 32, tiles of 64 by 64, beats of 32 bytes.
 
-A record of r rows and f features has a beat in front, and for each row those that its features fill: 16 codes of 8
-bits, or 8 of 16 bits, and four words.
+A record of r rows and f features has a beat in front, and for each row those that its features fill: 32 codes of 8
+bits, or 16 of 16 bits, and eight words. The element engine takes 8 codes a cycle, STORE makes 16.
 """
 
 from types import SimpleNamespace
@@ -42,22 +42,28 @@ def test_a_linear_layer_with_an_adapter():
     """200 rows are 3 tiles and 8 rows of a fourth, 70 features a tile and 6, 130 features two tiles and 2."""
     found = bounds_of([linear(tensor("x", 10, 10, 70), "y", 130, rank=8)], 2)
     assert list(found) == [("y", "forward"), ("loss", "backward"), ("y", "backward"), ("y", "update")]
-    x, hidden = 8 + 200 * (4 + 1), 4 + 200 * 1
-    a, b, weights = 2 + 8 * (4 + 1), 3 + 130 * 1, 6 + 70 * (4 + 4 + 1)
-    wide, narrow = 12 + 200 * (8 + 8 + 1), 12 + 200 * (4 + 4 + 1)
+    x, hidden = 8 + 200 * (2 + 1), 4 + 200 * 1
+    a, b, weights = 2 + 8 * (2 + 1), 3 + 130 * 1, 6 + 70 * (2 + 2 + 1)
+    wide, narrow = 12 + 200 * (4 + 4 + 1), 12 + 200 * (2 + 2 + 1)
     # Four blocks of 64 rows through all tiles of 64 by 32, and the bias with every row through all columns.
     array = 256 * (2 * 5 + 2 * 1 + 1 * 5) + 200 * 5
     assert found["y", "forward"] == (array, 0, 0, x + a + hidden + b + weights, hidden + wide)
     # Of 12 tiles of a result in 8 slots nothing stays; two commands, error and gradient, of 17 beats of codes a row.
     element = 2 * (200 * 17 + 12 * ELEMENT)
-    assert found["loss", "backward"] == (0, element, 0, 3 * wide, wide + narrow)
+    assert found["loss", "backward"] == (0, element, 0, 3 * wide, 2 * wide)
     # B is there since the forward pass. 70 rows of dA are two blocks, as are 130 of dB with a block of 2.
     array = 256 * 3 + 128 * 4 + 192 * 4
-    gradients = 2 + 8 * (8 + 1), 3 + 130 * 1
+    gradients = 2 + 8 * (4 + 1), 3 + 130 * 1
     assert found["y", "backward"] == (array, 0, 0, narrow + 2 * hidden, hidden + sum(gradients))
-    # A has 18 beats of words a row, B two.
-    words = 8 * 18 + 130 * 2
-    assert found["y", "update"] == (0, words + (2 + 3) * ELEMENT, 0, sum(gradients) + 4 * words, 3 * words + a + b)
+    # A has 9 beats of words a row, B one.
+    words = 8 * 9 + 130 * 1
+    assert found["y", "update"] == (
+        0,
+        words + (2 + 3) * ELEMENT,
+        0,
+        sum(gradients) + 4 * words,
+        3 * words + sum(gradients),
+    )
 
 
 def test_a_second_layer_wants_the_gradient_of_what_it_reads():
@@ -65,8 +71,8 @@ def test_a_second_layer_wants_the_gradient_of_what_it_reads():
     x = tensor("x", 64, 64)
     first = linear(x, "first", 64, rank=8, bias=False)
     found = bounds_of([first, linear(first.o, "second", 64, rank=8, bias=False)])
-    square, thin = 1 + 64 * 4, 1 + 64
-    factor_a, factor_b = 1 + 8 * 4, 1 + 64
+    square, thin = 1 + 64 * 2, 1 + 64
+    factor_a, factor_b = 1 + 8 * 2, 1 + 64
     # W, A and B with 64 rows of stream each: W and B have two passes of 32 columns.
     assert found["second", "forward"][0] == 64 * (2 + 1 + 2)
     assert found["second", "forward"][3] == square + factor_a + thin + factor_b + square
@@ -74,7 +80,7 @@ def test_a_second_layer_wants_the_gradient_of_what_it_reads():
     assert found["second", "backward"][0] == 64 * (2 + 1 + 2 + 1 + 1)
     # The gradient as a stream, h and back as what is kept, back as a stream; x, A, B and W have slots.
     assert found["second", "backward"][3] == square + 3 * thin
-    assert found["second", "backward"][4] == thin + (1 + 8 * 8) + (1 + 64) + square
+    assert found["second", "backward"][4] == thin + (1 + 8 * 4) + (1 + 64) + (1 + 64 * 4)
     assert found["first", "backward"][0] == 64 * (1 + 1 + 1)
 
 
@@ -101,7 +107,7 @@ def test_the_order_that_reads_least(shape, slots, reads):
 
     def record(rows, features):
         whole, rest = divmod(features, 64)
-        return -(-rows // 64) * -(-features // 64) + rows * (4 * whole + -(-rest // 16))
+        return -(-rows // 64) * -(-features // 64) + rows * (2 * whole + -(-rest // 32))
 
     x, weights = record(rows, inside), record(inside, outside)
     assert found["y", "forward"][3] == x * reads[0] + weights * reads[1]
@@ -114,11 +120,11 @@ def test_slots_keep_what_was_used_last():
     large = tensor("large", 192, 64)
     more = [Activation((large,), tensor("raised", 192, 64), "silu"), Add((b, d), tensor("last", 64, 64))]
     found = bounds_of([*sums, *more], element_slots=2)
-    tile = 1 + 64 * 8
+    tile = 1 + 64 * 4
     reads = [found[f"sum{n}", "forward"][3] // tile for n in range(5)]
     # c takes the place of b, and b that of a; c, which was there, stays for a; then b takes its place.
     assert reads == [2, 0, 2, 1, 1] and all(found[f"sum{n}", "forward"][3] % tile == 0 for n in range(5))
-    assert found["raised", "forward"][3] == 3 + 192 * 8
+    assert found["raised", "forward"][3] == 3 + 192 * 4
     assert found["last", "forward"][3] == 2 * tile
     assert found["raised", "forward"][1] == 192 * 8 + 3 * ELEMENT
 
@@ -160,7 +166,7 @@ def test_norms_of_rows_and_of_images():
     of_image = Norm((image,), tensor("c", 10, 10, 137), "of_image", eps=1e-5, over_rows=True, groups=10)
     few = Norm((tensor("few", 5, 7),), tensor("d", 5, 7), "few", eps=1e-5)
     found = bounds_of([of_rows, more, of_image, few], 2, norm_slots=1)
-    wide = 8 + 8 + 2
+    wide = 4 + 4 + 1
     sums = norm(NormOpcode.SUMS, rows=64, features=64, tiles=3)
     made = norm(NormOpcode.NORM, rows=64, features=64, tiles=3)
     assert found["a", "forward"] == (0, 0, 2 * sums + 2 * 3 * made, 6 + 128 * wide, 0)
@@ -180,7 +186,7 @@ def test_a_norms_gradient_reads_both_and_gathers_twice():
     opcodes = (NormOpcode.SUMS, NormOpcode.BACK_SUMS, NormOpcode.BACK)
     cycles = sum(norm(opcode, rows=64, features=64) for opcode in opcodes)
     # What was normed has a slot; its gradient is read by products, 8 bits wide.
-    assert found["y", "backward"] == (0, 0, cycles, 1 + 64 * 8, 1 + 64 * 4)
+    assert found["y", "backward"] == (0, 0, cycles, 1 + 64 * 4, 1 + 64 * 4)
 
 
 def attention(heads, features, *, queries=100, keys=77, ranks=(0, 0, 0)):
@@ -203,12 +209,12 @@ def test_attention_goes_through_the_norm_engine_head_by_head(heads):
     array = heads * (64 + 64) * (-(-96 // heads // 64) * 3 + 2 * -(-96 // heads // 32))
     opcodes = (NormOpcode.LARGEST, NormOpcode.POWERS, NormOpcode.SHARES)
     soft = heads * sum(norm(each, rows=r, features=keys) for each in opcodes for r in (64, 36) for keys in (64, 13))
-    q, k, scores = record(100, 96, 16), record(77, 96, 16), heads * record(100, 77, 8)
+    q, k, scores = record(100, 96, 32), record(77, 96, 32), heads * record(100, 77, 16)
     # A tile of q is read for both columns of scores. One of P is read for each column of tiles that its head has a
     # part of: of 2 heads of 48 features the second is in two, of 4 heads of 24 the third.
-    p = heads * record(100, 77, 16)
+    p = heads * record(100, 77, 32)
     read = 2 * q + k + scores + round({1: 2, 2: 1.5, 4: 1.25}[heads] * p) + k
-    assert found["mixed", "forward"] == (array, 0, soft, read, scores + p + record(100, 96, 8))
+    assert found["mixed", "forward"] == (array, 0, soft, read, 2 * scores + record(100, 96, 16))
 
 
 @pytest.mark.parametrize("wanted", [(0, 0, 2), (2, 0, 0), (0, 2, 0), (2, 2, 2)])
@@ -216,7 +222,7 @@ def test_attentions_gradients(wanted):
     """P and dY there; the scores' gradient where q's or k's is wanted, then one product each."""
     ops = attention(2, 64, queries=64, keys=64, ranks=wanted)
     found = bounds_of(ops, element_slots=1, norm_slots=1, x_slots=64, w_slots=64)["mixed", "backward"]
-    tile, wide = 1 + 64 * 4, 1 + 64 * 8
+    tile, wide = 1 + 64 * 2, 1 + 64 * 4
     q, k, v = wanted
     scores = bool(q or k)
     # A pass is 64 rows of one head; a head is 32 of a tile's features wide, and scores 64.
@@ -227,7 +233,7 @@ def test_attentions_gradients(wanted):
     read = (tile + 2 * 2 * wide + 2 * tile if scores else 0) + (tile if v else 0)
     # k streamed to no product: it is kept as before, and q, which streamed, is kept now.
     read += tile if k else 0
-    write = (2 * wide + 2 * tile if scores else 0) + sum(tile for each in wanted if each)
+    write = (2 * wide + 2 * wide if scores else 0) + sum(wide for each in wanted if each)
     assert found == (64 * passes, 0, soft, read, write)
 
 
@@ -243,15 +249,15 @@ def test_what_is_no_product_is_a_pass_of_elements():
     large = Upsample((both.o,), tensor("large", 16, 16, 128), "nearest", "asymmetric")
     ops = [low, raised, both, large, conv(large.o, "y", 64, 3, pads=1)]
     found = bounds_of(ops, element_slots=1)
-    tile, narrow = 1 + 64 * 8, 1 + 64 * 4
+    tile = 1 + 64 * 4
     one = 64 * 8 + ELEMENT
-    assert found["raised", "forward"] == (0, one, 0, tile, narrow)
+    assert found["raised", "forward"] == (0, one, 0, tile, tile)
     # Upsampling is what addresses the convolution reads by.
     assert not {("large", "forward"), ("both", "forward")}.intersection(found)
     assert found["large", "backward"] == (0, 2 * (4 * 64 * 8 + ELEMENT), 0, 8 * tile, 2 * tile)
     assert found["both", "backward"] == (0, 0, 0, 0, 0)
     # Its own, and the sum with that of the concatenation, which the product reads at 8 bits.
-    assert found["raised", "backward"] == (0, 2 * one, 0, 4 * tile, tile + narrow)
+    assert found["raised", "backward"] == (0, 2 * one, 0, 4 * tile, 2 * tile)
 
 
 def test_parts_of_tiles_side_by_side_are_a_pass_of_elements():
@@ -262,11 +268,11 @@ def test_parts_of_tiles_side_by_side_are_a_pass_of_elements():
     both = Concat((low.o, raised.o), tensor("both", 8, 8, 64), 2)
     found = bounds_of([low, other, raised, both, linear(both.o, "y", 64)], element_slots=1)
     # The activation was written, and not read; what it reads took the only slot.
-    read = (1 + 64 * 5) + (1 + 64 * 3)
+    read = (1 + 64 * 3) + (1 + 64 * 2)
     assert found["both", "forward"] == (0, 64 * 8 + ELEMENT, 0, read, 1 + 64 * 4)
-    # Of 40 features codes of 8 bits take three beats a row, of 24 those of 16.
+    # Of 40 features codes of 8 bits take two beats a row, of 24 those of 16.
     parts = 64 * 5 + ELEMENT + 64 * 3 + ELEMENT
-    assert found["both", "backward"] == (0, parts, 0, 1 + 64 * 8, (1 + 64 * 3) + (1 + 64 * 3))
+    assert found["both", "backward"] == (0, parts, 0, 1 + 64 * 4, (1 + 64 * 3) + (1 + 64 * 2))
 
 
 @pytest.mark.parametrize("features", [64, 31 * 64])
@@ -277,11 +283,11 @@ def test_products_that_are_one_sum_are_written_once(features):
     parts = [linear(first.o, name, features) for name in "ab"]
     total = Add((parts[0].o, parts[1].o), tensor("total", 64, features))
     found = bounds_of([first, *parts, total])
-    narrow, wide = 1 + 64 * 4, 1 + 64 * 8
+    wide = 1 + 64 * 4
     many = features > 64
-    assert found["b", "backward"][-1] == (wide if many else narrow)
+    assert found["b", "backward"][-1] == wide
     assert found["a", "backward"][1] == (64 * 8 + ELEMENT if many else 0)
-    assert found["a", "backward"][-1] == (wide + narrow if many else 0)
+    assert found["a", "backward"][-1] == (2 * wide if many else 0)
 
 
 def test_biases_stream_as_rows_and_convolutions_have_them_too():
@@ -296,7 +302,7 @@ def test_a_known_inputs_products_are_read_by_the_element_engine():
     text = tensor("text", 64, 64)
     ops = [linear(text, "v", 64, bias=False), linear(text, "k", 64, rank=8, bias=False)]
     whole, known = bounds_of(ops), bounds_of(ops, known={"text"})
-    tile, wide, thin, factors = 1 + 64 * 4, 1 + 64 * 8, 1 + 64, (1 + 8 * 4) + (1 + 64)
+    tile, wide, thin, factors = 1 + 64 * 2, 1 + 64 * 4, 1 + 64, (1 + 8 * 2) + (1 + 64)
     assert whole["v", "forward"] == (64 * 2, 0, 0, 2 * tile, 0) and known["v", "forward"] == (0, 0, 0, wide, 0)
     # The result is read at 16 bits by the error; ``hidden`` is written and read.
     assert whole["k", "forward"] == (64 * (2 + 1 + 2), 0, 0, factors + thin + tile, thin + wide)

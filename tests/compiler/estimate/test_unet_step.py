@@ -8,6 +8,7 @@ from gradloom.models.files.unet import SD_V1_5
 from gradloom.preset import PRESETS
 from gradloom.rtl.formats.tiles.norm import NormOpcode
 from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.rtl.formats.tiles.records import record_of
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.norm import norm_cycles
@@ -33,8 +34,10 @@ def counted(program):
     found, by_row = dict.fromkeys(UNITS, 0), False
     for each in program.instructions:
         given = each.operands
-        if each.engine in (LOAD, STORE):
-            found["read" if each.engine == LOAD else "write"] += given["beats"]
+        if each.engine == LOAD:
+            found["read"] += given["beats"]
+        elif each.engine == STORE:
+            found["write"] += record_of(given["arg"]).steps if given["source"].port.name == "o" else given["beats"]
         elif each.engine.name == "norm":
             by_row = bool(given.get("by_row")) if each.opcode == NormOpcode.SUMS else by_row
             found["norm"] += norm_cycles(each.opcode, given, by_row, CONFIG.norm_lanes)
@@ -59,9 +62,9 @@ def test_units_need_what_the_programs_commands_need():
 
 
 def test_a_batchs_step_takes_what_was_planned():
-    """Of eight images, whose operations overlap, a sixth less than one operation after another."""
+    """Of eight images, whose operations overlap, a quarter less than one operation after another."""
     bounds, program = planned(8)
-    assert 0.8 <= forecast(program).total / summed(bounds)["cycles"] <= 0.9
+    assert 0.65 <= forecast(program).total / summed(bounds)["cycles"] <= 0.8
 
 
 def test_an_operations_bound_is_the_most_of_its_units():
@@ -80,7 +83,7 @@ def test_an_operations_bound_is_the_most_of_its_units():
 def test_operands_are_read_again_where_slots_are_too_few():
     """The stream once where all weights have a slot; else what is kept again for each block of rows."""
     bounds = {(each.layer, each.way): each for each in step_bounds(operations(SD_V1_5, rank=8), CONFIG)}
-    tile = 64 * 64 // 16 + 1
+    tile = 64 * 64 // 32 + 1
     at = "down_blocks.0.attentions.0.transformer_blocks.0"
     # 320 features are 5 tiles, 4096 pixels 64 rows of tiles, 25 tiles of weights.
     assert bounds[f"{at}.attn1.to_q", "forward"].read == (64 * 5 + 25) * tile

@@ -18,7 +18,6 @@ __all__ = ["CONFIG", "Script", "beats_of"]
 class _Config(ElementParameters):
     """The engine alone."""
 
-    data_bits = 128
     forwards = 0
 
 
@@ -34,7 +33,7 @@ class Script(RecordScript):
     def words(self, words):
         """Rows of 32-bit words."""
         rows, features = words.shape
-        whole = np.zeros((rows, -(-features // 4) * 4), "<i4")
+        whole = np.zeros((rows, -(-features // 8) * 8), "<i4")
         whole[:, :features] = words
         self.model.load("words", 0, whole.tobytes())
         self.steps.append(BenchLoad("words", beats_of(whole.tobytes())))

@@ -125,8 +125,8 @@ def test_a_maximum_and_where_it_was(bench, rise):
     script.run(Op.LARGER, 16, 24, fresh=1).run(Op.EQUAL, 16, 24, o=1, fresh=1).store(0, 16, 24)
     script.store(1, 16, 24).check(bench)
     # The maximum's record with the same exponent as the model made it.
-    record = script.expected[: 1 + 16 * 3]
-    script.model.load("b", tile_argument(1, 16, 24), b"".join(each.to_bytes(16, "little") for each in record))
+    record = script.expected[: 1 + 16 * 2]
+    script.model.load("b", tile_argument(1, 16, 24), b"".join(each.to_bytes(32, "little") for each in record))
     script.steps += [BenchLoad("b", record, tile_argument(1, 16, 24)), FENCE]
     script.run(Op.EQUAL, 16, 24, b=1, fresh=1).store(0, 16, 24)
     counts = script.model.results.words[0, :16, :24] != 0
@@ -351,7 +351,7 @@ def test_loads_and_stores_that_have_no_place_are_refused(bench, port):
     assert [(name, beat) for _, name, beat in ran.refused] == [(port, 0), (port, 2), ("o", None), ("o", None)]
     for slot, content in ((CONFIG.element_slots, beyond), (0, least)):
         with pytest.raises(ValueError, match="must be"):
-            raw = b"".join(each.to_bytes(16, "little") for each in content)
+            raw = b"".join(each.to_bytes(32, "little") for each in content)
             Script().model.load(port, tile_argument(slot, 2, 8), raw)
 
 
@@ -367,8 +367,8 @@ def test_the_model_refuses_what_a_program_must_not_ask():
     for opcode in (Op.WORDS, Op.TABLE):
         with pytest.raises(ValueError, match=r"0 bytes of words, needs (32|64)"):
             script.run(opcode, 2, 4, table=4)
-    with pytest.raises(ValueError, match="must be records of 48"):
-        script.model.load("a", tile_argument(0, 2, 8), bytes(32))
+    with pytest.raises(ValueError, match="must be records of 96"):
+        script.model.load("a", tile_argument(0, 2, 8), bytes(64))
 
 
 def near(opcode):

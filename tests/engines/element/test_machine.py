@@ -68,7 +68,7 @@ class Program(PlacedProgram):
             self.tables += 2
             return
         if opcode == Op.WORDS:
-            words = np.zeros((rows, -(-features // 4) * 4), "<i4")
+            words = np.zeros((rows, -(-features // 8) * 8), "<i4")
             words[:, :features] = self.rng.integers(-(1 << 31), 1 << 31, (rows, features))
             place = self._place(words.tobytes())
             self.model.load("words", 0, words.tobytes())

@@ -16,7 +16,6 @@ __all__ = ["CONFIG", "EPS_OPERANDS", "Script", "beats_of", "factor_operands", "s
 class _Config(NormParameters):
     """The engine alone."""
 
-    data_bits = 128
     forwards = 0
 
 

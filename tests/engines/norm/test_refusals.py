@@ -169,7 +169,7 @@ def test_loads_and_stores_that_have_no_place_are_refused(bench, port, slots, row
     assert [(name, beat) for _, name, beat in ran.refused] == [(port, 0), (port, rows), ("o", None), ("o", None)]
     for slot, content in ((slots, beyond), (0, least)):
         with pytest.raises(ValueError, match="not there|must be"):
-            raw = b"".join(each.to_bytes(16, "little") for each in content)
+            raw = b"".join(each.to_bytes(32, "little") for each in content)
             Script().model.load(port, tile_argument(slot, rows, 8), raw)
 
 
@@ -177,7 +177,7 @@ def test_gains_have_one_row(bench):
     beats = beats_of(TileRecord(2, 8, WIDE).pack(np.zeros((2, 8)), 0))
     assert bench.run(BenchLoad("gain", beats, tile_argument(0, 2, 8))).refused
     with pytest.raises(ValueError, match="2 rows"):
-        Script().model.load("gain", tile_argument(0, 2, 8), bytes(48))
+        Script().model.load("gain", tile_argument(0, 2, 8), bytes(96))
 
 
 def test_the_model_refuses_what_a_program_must_not_ask():

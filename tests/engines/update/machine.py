@@ -20,5 +20,5 @@ class RecordConfig(UpdateParameters, ShellParameters):
 
     home: ClassVar = f"{__name__}:MACHINE"
 
-    edge: int = parameter(32, 32, 32)
+    edge: int = parameter(64, 64, 64)
     records: int = parameter(1, 0, 1)

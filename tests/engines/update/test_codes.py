@@ -36,7 +36,7 @@ class Piece:
 
     def __init__(self, rng, features, at, rows, *, header=True, plain=False, **changes):
         codes = rng.integers(-32767, 32768, (rows, features)) >> rng.integers(0, WIDE, (rows, features))
-        whole = -(-features // 4) * 4
+        whole = -(-features // 8) * 8
         count = rows * whole
         self.argument = gradient_argument(features, header=header)
         self.opcode = UpdateOpcode.ADAMW_CODES
@@ -46,9 +46,9 @@ class Piece:
             self.gradients = rng.integers(ACTIVATION.lo, ACTIVATION.hi + 1, count).astype("<i4").tobytes()
         self.words = rng.integers(MASTER.lo, MASTER.hi + 1, count).astype("<i4").tobytes()
         self.moments = moments(rng, 2 * count, signed=False).astype("<u4").tobytes()
-        self.beats = count // 4
+        self.beats = count // 8
         self.operands = operands(rng) | {"beats": self.beats} | changes
-        if features % 4 == 0:
+        if features % 8 == 0:
             self.exact = codes.reshape(-1), at
 
     def expected(self, model):
@@ -67,18 +67,18 @@ def pieces(seed=0):
     rng = np.random.default_rng(seed)
     # Lion, whose sums nearly cancel.
     lion = Piece(rng, 20, -13, 3, sign=1, beta2=100_000, exponent=20, gradient=108)
-    fraction, exponent, sign = (rng.integers(0, most, 120) for most in (1 << 23, 4, 2))
+    fraction, exponent, sign = (rng.integers(0, most, 2 * 3 * 24) for most in (1 << 23, 4, 2))
     lion.moments = (fraction | exponent + 92 << 23 | sign << 31).astype("<u4").tobytes()
     return [
         lion,
         Piece(rng, 20, -13, 3),
-        Piece(rng, 4, -17, 5),
+        Piece(rng, 8, -17, 5),
         Piece(rng, 1, 0, 2),
         Piece(rng, 20, -13, 2, plain=True),
         Piece(rng, 16, ZERO, 2, gradient=260),
         Piece(rng, 64, -9, 2),
         Piece(rng, 8, 127, 2, gradient=500),
-        Piece(rng, 12, -127, 2, gradient=-500),
+        Piece(rng, 40, -127, 2, gradient=-500),
     ]
 
 
@@ -129,14 +129,19 @@ def test_a_record_comes_in_parts():
     for each in (first, second):
         each.operands = first.operands | {"beats": each.beats}
     made = [each.expected(whole) for each in (first, second)]
-    codes = np.frombuffer((first.gradients + second.gradients)[BEAT:], "<i2").astype(np.int64)
+    codes = (
+        np.frombuffer((first.gradients + second.gradients)[BEAT:], "<i2")
+        .astype(np.int64)
+        .reshape(-1, 32)[:, :24]
+        .reshape(-1)
+    )
     p = np.frombuffer(first.words + second.words, "<i4").astype(np.int64)
-    pairs = np.frombuffer(first.moments + second.moments, "<u4").astype(np.int64).reshape(-1, 2, 2)
+    pairs = np.frombuffer(first.moments + second.moments, "<u4").astype(np.int64).reshape(-1, 2, 4)
     rule = {name: value for name, value in first.operands.items() if name != "beats"}
     rule["gradient"] -= 11
     new, m, _, _ = adamw(p, codes << 8, pairs[:, 0].reshape(-1), pairs[:, 1].reshape(-1), **rule)
     assert b"".join(each["words"] for each in made) == new.astype("<i4").tobytes()
-    moved = np.frombuffer(b"".join(each["moments"] for each in made), "<u4").reshape(-1, 2, 2)
+    moved = np.frombuffer(b"".join(each["moments"] for each in made), "<u4").reshape(-1, 2, 4)
     np.testing.assert_array_equal(moved[:, 0].reshape(-1), m)
 
 
@@ -148,22 +153,22 @@ def test_a_command_of_several_records_has_the_exponent_of_each(bench):
         model.load("directions", each.argument, each.gradients)
         model.load("words", 0, each.words)
         model.load("moments", 0, each.moments)
-    rule = some[0].operands | {"beats": 8}
+    rule = some[0].operands | {"beats": 4}
     model.run(UpdateOpcode.ADAMW_CODES, rule)
     bench.check(
         BenchCommand(UpdateOpcode.ADAMW_CODES, rule),
         *(BenchLoad("directions", beats_of(each.gradients), each.argument) for each in some),
         BenchLoad("words", beats_of(b"".join(each.words for each in some))),
         BenchLoad("moments", beats_of(b"".join(each.moments for each in some))),
-        BenchStore("moments", 16),
-        BenchStore("words", 8),
-        words={"moments": beats_of(model.store("moments", 0, 16)), "words": beats_of(model.store("words", 0, 8))},
+        BenchStore("moments", 8),
+        BenchStore("words", 4),
+        words={"moments": beats_of(model.store("moments", 0, 8)), "words": beats_of(model.store("words", 0, 4))},
     )
 
 
 def test_gradients_that_have_no_room_do_not_stop_words(bench):
     """More rows than the queue of gradients holds come before their words."""
-    piece = Piece(np.random.default_rng(6), 64, -9, 2 * UpdateEngine.depth // 16 + 1)
+    piece = Piece(np.random.default_rng(6), 64, -9, 2 * UpdateEngine.depth // 8 + 1)
     steps, words = steps_of([piece], UpdateModel())
     command, gradients, masters, state, *stores = steps
     # A record's header, what the queue has room for, and a beat more.
@@ -188,7 +193,7 @@ def test_codes_that_no_quantizer_makes_are_refused(bench):
     content = TileRecord(2, 8, WIDE).pack(codes, 0)
     ran = bench.run(BenchLoad("directions", beats_of(content), gradient_argument(8)))
     assert [(port, beat) for _, port, beat in ran.refused] == [("directions", 2)]
-    with pytest.raises(ValueError, match="must be rows of 8 above -32768"):
+    with pytest.raises(ValueError, match="must be rows of 16 above -32768"):
         UpdateModel().load("directions", gradient_argument(8), content)
 
 
@@ -209,9 +214,9 @@ def test_what_cannot_be_done_is_refused(bench, opcode, wrong, code):
         UpdateModel().run(opcode, wrong)
 
 
-def test_records_need_beats_of_128_bits():
-    with pytest.raises(ValueError, match="edge=64: must be 32 with records=1"):
-        UpdateParameters(records=1)
+def test_records_need_beats_of_256_bits():
+    with pytest.raises(ValueError, match="edge=32: must be 64 with records=1"):
+        UpdateParameters(records=1, edge=32)
 
 
 def test_a_step_is_that_of_adamw_on_values():
@@ -236,7 +241,7 @@ class Program(PlacedProgram):
         self.results, self.model = [], model
         for number in range(12):
             features = int(rng.integers(1, 65))
-            rows = int(rng.integers(1, 1 + min(127 // -(-features // 4), 64)))
+            rows = int(rng.integers(1, 1 + min(127 // -(-features // 8), 64)))
             piece = Piece(rng, features, int(rng.integers(-30, 0)), rows, plain=number % 4 == 3)
             made = piece.expected(model)
             for port, content, argument in (

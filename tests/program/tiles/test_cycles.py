@@ -28,10 +28,10 @@ def images():
 
 #: Network, machine, what learns, and cycles, beats read and written, commands of a step of 4 samples.
 STEPS = {
-    "a norm, few slots": (network, SMALL, "second,last", (16645, 3767, 2005, 450)),
-    "a norm, forwards": (network, WIDE, "*", (19647, 3139, 1206, 627)),
-    "images, forwards": (images, WIDE, "*", (78874, 16269, 7984, 1082)),
-    "images, results leave": (images, replace(WIDE, forwards=0), "last:2", (16128, 8261, 3632, 269)),
+    "a norm, few slots": (network, SMALL, "second,last", (16233, 3014, 1752, 447)),
+    "a norm, forwards": (network, WIDE, "*", (19570, 2239, 1104, 627)),
+    "images, forwards": (images, WIDE, "*", (76359, 10276, 4999, 1074)),
+    "images, results leave": (images, replace(WIDE, forwards=0), "last:2", (13489, 5178, 2408, 269)),
 }
 
 

@@ -158,14 +158,14 @@ def test_a_forward_waits_for_what_reads_its_slot(slot):
     place = program.room(4096).offset
     rows, factor = {"rows": 63, "features": 15, "fresh": 1}, dict(zip(("mantissa", "exponent"), constant(1.0)))
     norm = TileJob(
-        "norm", [LoadJob("a", place, 2064, arg, (0,))], [(NormOpcode.SOFTMAX, rows | factor)] * 8, uses={("a", 0)}
+        "norm", [LoadJob("a", place, 2080, arg, (0,))], [(NormOpcode.SOFTMAX, rows | factor)] * 8, uses={("a", 0)}
     )
     element = TileJob(
-        "element", [LoadJob("a", place, 2064, arg, (0,))], [(ElementOpcode.SCALE, rows | factor)], uses={("a", 0)}
+        "element", [LoadJob("a", place, 2080, arg, (0,))], [(ElementOpcode.SCALE, rows | factor)], uses={("a", 0)}
     )
     wide, taken = tile_argument(0, 64, 16, wide=True), tile_argument(slot, 64, 16)
-    norm.stores = [StoreJob("o", place + 4096, 2064, wide)]
-    element.stores = [StoreJob("o", place + 8192, 2064, wide, to=("norm", "a"), to_arg=taken, only=True)]
+    norm.stores = [StoreJob("o", place + 4096, 2080, wide)]
+    element.stores = [StoreJob("o", place + 8192, 2080, wide, to=("norm", "a"), to_arg=taken, only=True)]
     write(program, [norm, element])
     first, _ = (each.operands for each in program.instructions if each.engine.name == "store")
     assert first.get("forward", 0) == slot

@@ -52,9 +52,9 @@ def test_masters_and_moments_lie_as_the_gradients_records(rows, features, count)
     places = [(held.at(i, j, n), held.length(i, j)) for i, j, n in held.gradient.places()]
     ends = list(itertools.accumulate((length for _, length in places), initial=0))
     assert [begin for begin, _ in places] == ends[:-1] and held.size == 4 * ends[-1]
-    # A row has whole beats of 4 words.
+    # A row has whole beats of 8 words.
     assert all(
-        held.lanes(j) % 4 == 0 and 0 <= held.lanes(j) - held.gradient.part(0, j)[1] < 4
+        held.lanes(j) % 8 == 0 and 0 <= held.lanes(j) - held.gradient.part(0, j)[1] < 8
         for j in range(held.gradient.wide)
     )
     whole = (count, rows, features)[count == 1 :]
@@ -64,7 +64,7 @@ def test_masters_and_moments_lie_as_the_gradients_records(rows, features, count)
     assert len(content) == 2 * held.size
     for found, expected in zip(held.unpack_moments(content), (m, v)):
         np.testing.assert_array_equal(found, expected)
-    # Two of m, two of v.
-    first = np.frombuffer(content, "<u4")[:4]
-    row = np.stack([each.reshape(count, rows, features)[0, 0, :2] for each in (m, v)])
-    assert first.reshape(2, 2)[:, : row.shape[1]].tolist() == row.tolist()
+    # Four of m, four of v.
+    first = np.frombuffer(content, "<u4")[:8]
+    row = np.stack([each.reshape(count, rows, features)[0, 0, :4] for each in (m, v)])
+    assert first.reshape(2, 4)[:, : row.shape[1]].tolist() == row.tolist()

@@ -1,7 +1,5 @@
 """The program of a LoRA step on models of the engines is the reference of tensors, word for word."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -81,19 +79,13 @@ def test_steps_of_all_operations_are_the_reference_word_for_word():
     assert machine.underflowed > 0 == counts.lost
 
 
-@pytest.mark.parametrize("forwards, order", [(1, ORDERS[0]), (2, ORDERS[1])])
-def test_records_that_are_only_forwarded(forwards, order):
-    """Most records of 16 bits do not go to memory; what the host reads is the same. Their beats may have 16 codes."""
-    config = replace(CONFIG, forwards=forwards)
-    step, *_ = steps(small_unet(), text=16, images=1, order=order, whole=False, config=config)
+@pytest.mark.parametrize("order", ORDERS)
+def test_records_that_are_only_forwarded(order):
+    """Most records of 16 bits do not go to memory; what the host reads is the same."""
+    step, *_ = steps(small_unet(), text=16, images=1, order=order, whole=False)
     stores = [each.operands for each in step.program.instructions if each.engine.name == "store"]
     only = [each for each in stores if each.get("only")]
-    assert len(only) > len(stores) / 4
-    records = [record_of(each["arg"]) for each in only]
-    assert any(record.slot_beats < record.beats for record in records)
-    assert [each["beats"] for each in only] == [
-        record.slot_beats if forwards == 2 else record.beats for record in records
-    ]
+    assert len(only) > len(stores) / 4 and any(record_of(each["arg"]).bits == WIDE for each in only)
 
 
 def test_images_that_share_tiles_and_tensors_of_several_tiles():
@@ -116,7 +108,7 @@ def test_images_that_do_not_fill_tiles():
 
 def test_records_of_gradients_that_take_several_commands():
     shapes = small_unet(size=4, channels=(64, 64), text=64)
-    step, *_ = steps(shapes, text=4, images=1, rank=16, targets="cross-attention", order=ORDERS[1])
+    step, *_ = steps(shapes, text=4, images=1, rank=32, targets="cross-attention", order=ORDERS[1])
     assert len(step.updates) > len(step.learners)
 
 

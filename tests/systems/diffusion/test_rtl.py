@@ -10,10 +10,8 @@ from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.diffusion.program.step import Stepper, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
-#: The least array; slots for a convolution, and for an image.
-SMALL = DiffusionConfig(
-    array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2, forwards=2
-)
+#: The least array; slots for a convolution, and for an image. Others' machines have two ports.
+SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2, ports=1)
 TAKERS = {"product": "xw", "element": "ab", "norm": "ab"}
 
 
@@ -23,7 +21,7 @@ def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(fore
     small = SmallDiffusion.drawn(shapes, text=4, rank=2)
     step = lowered(SMALL, small.network, small.learnt, images=1, lr=1e-3)
     stores = [each.operands for each in step.program.instructions if each.engine.name == "store"]
-    # Memory and a slot, only a slot, only memory; each port that takes forwards. Others' programs have forwards=1.
+    # Memory and a slot, only a slot, only memory; each port that takes forwards.
     assert {(each.get("forward", 0), each.get("only", 0)) for each in stores} == {(1, 0), (1, 1), (0, 0)}
     taken = {str(each["to"]) for each in stores if each.get("forward")}
     assert taken == {f"{engine}.{port}" for engine, ports in TAKERS.items() for port in ports}

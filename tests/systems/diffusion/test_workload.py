@@ -97,7 +97,7 @@ class Models(TileMachine):
             offset = next(iter(step.learners.values())).words.words
             self.write(offset, bytes([self.read(offset, 1)[0] ^ 1]))
         if self.wrong == "loss":
-            offset = step.shown["error"].offset + 16
+            offset = step.shown["error"].offset + 32
             self.write(offset, bytes([self.read(offset, 1)[0] ^ 1]))
         counters = SimpleNamespace(**asdict(health), cycles=self.cycles, phases={"load": self.cycles})
         return SimpleNamespace(counters=counters, check=self.check)

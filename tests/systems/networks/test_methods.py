@@ -127,8 +127,8 @@ def test_taps_keep_means_and_logits_alone(files, tmp_path):
     prepared = Prepared(learning_of(load_network(files[0]), "classes", "instantft", rank=2), "classes")
     assert sorted(t.features for t in prepared.parts.crossing) == [3, 8, 8]
     programs = prepared.programs(CONFIG, 8, prepared.rules(1e-2), batches=3)
-    # A record has a beat for its exponent, then a row of 16 bytes for each sample; targets are as wide as logits.
-    assert [size for _, size in programs.sets.areas] == 4 * [rounded(16 * (1 + 8))] and programs.sets.size == PAGE
+    # A record has a beat for its exponent, then a row of 32 bytes for each sample; targets are as wide as logits.
+    assert [size for _, size in programs.sets.areas] == 4 * [rounded(32 * (1 + 8))] and programs.sets.size == PAGE
     assert forecast(programs.step.program).total < forecast(programs.trunk.program).total
     planned = gradloom.plan(files[0], board="kv260", method="instantft", rank=2, batch=8)
     assert planned["once"]["bytes"] == programs.sets.size and planned["learnt"] == 2 * 2 * (8 + 3)

@@ -1,8 +1,8 @@
 """Bounds of a network's LoRA step on the tile machine, by shape.
 
 An operation's bound is the most that one of these needs: the array, the element engine, the norm engine, beats that are
-read, beats that are written. Within an operation nothing waits for anything else; operations count one after another.
-So the sum of the bounds is an estimate of a program that goes through memory with every record.
+read, STORE, which makes 16 codes a cycle. Within an operation nothing waits for anything else; operations count one
+after another. So the sum of the bounds is an estimate of a program that goes through memory with every record.
 
 Sizes may be any, also where no program is written yet. A tensor that an engine has in its slots is not read again.
 Where neither operand of a product fits, the order counts that reads least: through columns of tiles, and the stream
@@ -21,7 +21,7 @@ from gradloom.graph.operations import Add, Attention, Concat, Convolution, Linea
 from gradloom.rtl.engines.element.latencies import FINISH, START
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
 from gradloom.rtl.formats.tiles.norm import PULLED, NormOpcode
-from gradloom.rtl.formats.tiles.records import BEAT
+from gradloom.rtl.formats.tiles.records import BEAT, STEP
 from gradloom.sim.time.norm import norm_cycles
 
 from ..commands.elements import beside
@@ -33,7 +33,7 @@ __all__ = ["UNITS", "Bound", "step_bounds", "summed"]
 #: What an operation may wait for.
 UNITS = ("array", "element", "norm", "read", "write")
 #: Features of a beat of the element engine, and words of a beat.
-_CODES, _WORDS = 8, 4
+_CODES, _WORDS = 8, 8
 #: What is gathered of rows of several tiles, and what then makes results.
 _PASSES = {
     NormOpcode.SOFTMAX: ((NormOpcode.LARGEST, NormOpcode.POWERS), NormOpcode.SHARES),
@@ -60,6 +60,12 @@ class _Matrix:
         whole, rest = divmod(self.features, EDGE)
         row = whole * (EDGE * bits // (8 * BEAT)) + -(-rest * bits // (8 * BEAT))
         return self.tiles + self.count * self.rows * row
+
+    @property
+    def steps(self) -> int:
+        """Cycles in which STORE makes all its records."""
+        whole, rest = divmod(self.features, EDGE)
+        return self.tiles + self.count * self.rows * (whole * (EDGE // STEP) + -(-rest // STEP))
 
 
 @dataclass
@@ -148,7 +154,7 @@ class _Step:
         self._backward(gradient)
         self._update()
         for bound, made in self.made:
-            bound.write += sum(made.beats(bits) for bits in self.reads.get(made.name, ()))
+            bound.write += made.steps * len(self.reads.get(made.name, ()))
         return self.bounds
 
     # -- pieces ------------------------------------------------------------------------------------------------
@@ -405,7 +411,7 @@ class _Step:
             for part in self._adapter(each):
                 words = part.rows * -(-part.features // _WORDS)
                 bound.read += part.beats(WIDE) + 4 * words
-                bound.write += 3 * words + part.beats(NARROW)
+                bound.write += 3 * words + part.steps
                 bound.element += words + part.tiles * (START + FINISH)
 
 

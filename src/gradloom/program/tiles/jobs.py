@@ -274,12 +274,10 @@ def _command(program: PlacedProgram, engine: str, opcode: int, operands: dict[st
 
 
 def _store(program: PlacedProgram, engine: str, store: StoreJob) -> PacedCommand:
-    pairs = store.only and program.config.forwards == 2
-    beats = record_of(store.arg).slot_beats if pairs else store.size // BEAT
-    place = Place(store.offset, (beats * BEAT // 4,))
+    place = Place(store.offset, (store.size // 4,))
 
     def add(wait: Sequence[int], post: Sequence[int]) -> None:
         more: dict[str, Any] = {"to": store.to, "to_arg": store.to_arg, "only": store.only}
         program.store(place, engine, store.port, arg=store.arg, wait=wait, post=post, **more)
 
-    return PacedCommand("store", beats, add)
+    return PacedCommand("store", record_of(store.arg).steps if store.port == "o" else store.size // BEAT, add)

@@ -121,7 +121,7 @@ class LayoutWords:
     """Masters and moments of what learns.
 
     They have the order of the codes of its gradient's records. ``words``, ``moments``: their first bytes. A row of a
-    record has a whole number of 4 words; those beyond the features are 0.
+    record has a whole number of 8 words; those beyond the features are 0.
     """
 
     words: int
@@ -130,7 +130,7 @@ class LayoutWords:
 
     def lanes(self, column: int) -> int:
         """Words of a row of a record in a column of tiles."""
-        return -(-self.gradient.part(0, column)[1] // 4) * 4
+        return -(-self.gradient.part(0, column)[1] // 8) * 8
 
     def length(self, row: int, column: int) -> int:
         """Words of a record."""
@@ -181,10 +181,10 @@ class LayoutWords:
 
     def pack_moments(self, m: np.ndarray, v: np.ndarray) -> bytes:
         """Bytes of moments: halves of beats of each alternate."""
-        halves = [self._shaped(each).astype("<u4").reshape(-1, 2) for each in (m, v)]
+        halves = [self._shaped(each).astype("<u4").reshape(-1, 4) for each in (m, v)]
         return np.stack(halves, axis=1).tobytes()
 
     def unpack_moments(self, content: bytes) -> tuple[np.ndarray, np.ndarray]:
         """Moments back."""
-        m, v = np.frombuffer(content, "<u4").reshape(-1, 2, 2).swapaxes(0, 1)
+        m, v = np.frombuffer(content, "<u4").reshape(-1, 2, 4).swapaxes(0, 1)
         return self._plain(m.reshape(-1)), self._plain(v.reshape(-1))

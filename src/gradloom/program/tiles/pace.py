@@ -33,7 +33,6 @@ _READINGS: dict[tuple[str, int], int] = {
     ("norm", NormOpcode.SOFTMAX): 3,
     ("norm", NormOpcode.SOFTMAX_BACK): 2,
     ("element", ElementOpcode.SQUARES): 4,
-    ("element", ElementOpcode.WORDS): 2,
     ("element", ElementOpcode.TABLE): 8,
 }
 #: Commands whose rows have full tiles in front of the last.

@@ -226,7 +226,7 @@ class Tiler:
         def build(job: TileJob, slot: int, hold: Hold) -> None:
             job.streams, job.waits, job.table = True, False, number
             job.loads = [load]
-            job.commands = [(ElementOpcode.TABLE, {"table": number, "rows": len(content) // (2 * BEAT) - 1})]
+            job.commands = [(ElementOpcode.TABLE, {"table": number, "rows": len(content) // BEAT - 1})]
 
         self.add("element", build, results=0)
 
