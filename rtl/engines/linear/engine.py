@@ -80,7 +80,8 @@ class LinearEngine(wiring.Component):
                 "refuse": Out(1),
                 "o": Out(stream.Signature(config.data_bits)),
                 "hidden": Out(HiddenWord(config)),
-                "saturated": Out(3),
+                # Three beside the drain's can be clipped in a cycle.
+                "saturated": Out(range(config.outputs + 4)),
             }
         )
 

@@ -18,3 +18,8 @@ class LanguageConfig(VectorParameters, UpdateParameters, GradientParameters, She
     home: ClassVar = "gradloom.rtl.machines.language:LANGUAGE_MACHINE"
 
     requests: int = parameter(1, 0, 1)
+
+    @property
+    def head_part(self) -> int:
+        """Tiles of logits whose gradient is the input of a product: two such inputs of 64 tokens are on chip."""
+        return max(16, self.depth // 128)

@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.run.step import StepMachine
+from gradloom.systems.text.run.training import Training, largest
+from gradloom.systems.text.small import frozen_of, random_tensors
 
 from ....deep import deep
-from ..conftest import CONFIG
+from ..conftest import CONFIG, MODEL, TOKENS
 from .test_step import compared
 
-TWELVE = replace(CONFIG, columns=12, outputs=8, dots=4, rank=8, ultra=1, lane_depth=512)
+TWELVE = replace(CONFIG, columns=12, outputs=8, dots=4, rank=8, ultra=1, depth=4096, lane_depth=512)
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +36,36 @@ def test_a_step_of_a_whole_model(training, machine, latency, stall):
         machine.device.set("stall", 0)
         machine.device.set("read_latency", 40)
     assert run.loss == reference.mean_loss > 1
+
+
+@pytest.fixture
+def fresh(machine):
+    """Another machine on the same device, which overwrites what the first has in memory."""
+    yield StepMachine(TWELVE, device=machine.device)
+    machine.held.clear()
+
+
+def parted(adapters, x):
+    """A step of a layer whose head has two parts, the second one shorter."""
+    model = replace(MODEL, vocab=64 * TWELVE.head_part + 150)
+    frozen = frozen_of(random_tensors(np.random.default_rng(3), model), model)
+    frozen.head_part = TWELVE.head_part
+    used = {name: each for name, each in adapters.items() if ".1." in name}
+    return Training(frozen, TOKENS, used, [1], inputs={"x": x}, rule=AdamW(lr=1e-2))
+
+
+@deep
+def test_a_head_in_parts(adapters, fresh):
+    """Parts are as long as the machine's depth lets them be."""
+    _, run = compared(parted(adapters, np.random.default_rng(1).normal(size=(9, 128))), fresh)
+    assert {"2.part.0", "2.part.32", "2.sum.32"} <= set(run.values) and "2.part.16" not in run.values
+
+
+@deep
+def test_eight_outputs_that_are_clipped_in_a_cycle_are_counted(adapters, fresh):
+    """Of equal elements a norm makes gradients that are next to nothing, whose exponents clip."""
+    training = parted(adapters, np.ones((9, 128)))
+    frac = training.fracs(largest(training.exact()), headroom=1)
+    reference = training.integers(frac)
+    assert reference.saturated > 1000
+    fresh.run(training, frac).check(reference)

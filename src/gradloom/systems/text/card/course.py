@@ -142,7 +142,7 @@ def instant_course(
             frozen,
             text,
             layers=layers,
-            instant=InstantStep(frozen.model, len(text), rank, layers, rows),
+            instant=InstantStep(frozen.model, len(text), rank, layers, rows, frozen.head_part),
             blocks=blocks,
             rule=rule,
         )

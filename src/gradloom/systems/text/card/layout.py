@@ -292,8 +292,10 @@ class Shape:
         """With any rate: bytes do not depend on it."""
         return AdamW(lr=1e-3) if self.adamw else 1e-3
 
-    def operations(self, *, kept: bool = False, updates: bool = True) -> tuple[StepOperations, list[Operation]]:
-        """The step and its operations.
+    def operations(
+        self, config: LanguageConfig, *, kept: bool = False, updates: bool = True
+    ) -> tuple[StepOperations, list[Operation]]:
+        """The step and its operations, for a machine.
 
         With ``kept`` they begin at the lowest layer that learns.
         """
@@ -306,6 +308,7 @@ class Shape:
             vectors=frozenset(self.vectors),
             texts=self.accumulate,
             made=frozenset(ranks) if self.made else (),
+            head_part=config.head_part,
         )
         rule, scales = self.rule if updates else None, dict.fromkeys(ranks, 2.0)
         return step, training_operations(step, scales, rule, texts=self.accumulate, wide=STORES[self.store])
@@ -340,7 +343,7 @@ def shape_of(request: BudgetRequest, *, accumulate: int = 1, texts: int = 1, ste
 
 def planned_job(shape: Shape, config: LanguageConfig) -> JobLayout:
     """A job of values that are unknown."""
-    step, operations = shape.operations()
+    step, operations = shape.operations(config)
     frac = exponents(operations)
     found, ranks = constants(operations, frac), dict(shape.ranks)
     given = {name: found[name] for name in ranks}
@@ -372,7 +375,7 @@ def planned_job(shape: Shape, config: LanguageConfig) -> JobLayout:
     made.rest(shape.tokens, config.data_bits // 8)
     kinds = [operations]
     if shape.first and shape.steps > shape.texts:
-        kinds.append(shape.operations(kept=True)[1])
+        kinds.append(shape.operations(config, kept=True)[1])
     made.write(kinds, frac, config, shape.steps)
     return made
 
@@ -391,7 +394,7 @@ def laid_out(shape: Shape, config: LanguageConfig) -> dict[str, int]:
     """
     if shape.on_card:
         return planned_job(shape, config).memory(shape.model)
-    step, operations = shape.operations()
+    step, operations = shape.operations(config)
     found = by_class(residents(operations, step, config.data_bits // 8), shape.model)
     found["texts"] *= shape.texts
     found["forward_cache"] = sum(rounded(4 * each.rows * each.features) for each in shape.cached) * shape.texts
@@ -433,7 +436,7 @@ def lowered(shape: Shape, config: LanguageConfig, *, kept: bool = False, updates
 
     ``kept``: from the lowest layer that learns on; ``updates``: adapters change behind it.
     """
-    _, operations = shape.operations(kept=kept, updates=updates)
+    _, operations = shape.operations(config, kept=kept, updates=updates)
     layout = Layout()
     layout.place(HEAD_MATRIX, 2 * -(-shape.model.vocab // EDGE) * EDGE * shape.model.hidden)
     for name, size in measured_sizes(shape).items():

@@ -54,6 +54,8 @@ class InstantStep:
         Which blocks, one behind the other.
     rows : int
         Rows of a tensor at most: the machine's tokens, at most :data:`~.operations.EDGE` count.
+    head_part : int
+        See :class:`~.transformer.StepOperations`.
     """
 
     model: LanguageModel
@@ -61,6 +63,7 @@ class InstantStep:
     rank: int
     layers: Sequence[int]
     rows: int = EDGE
+    head_part: int = 16
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= min(self.rows, EDGE):
@@ -77,7 +80,7 @@ class InstantStep:
     @cached_property
     def base(self) -> StepOperations:
         """The model without adapters."""
-        return StepOperations(self.model, self.tokens, {}, self.layers)
+        return StepOperations(self.model, self.tokens, {}, self.layers, head_part=self.head_part)
 
     # names
 

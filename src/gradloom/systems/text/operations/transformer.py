@@ -34,8 +34,6 @@ TARGETS, LOSS = "targets", "loss"
 HEAD_MATRIX = "head"
 #: Tensors of a layer that linears with biases make.
 _MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
-#: Tiles of logits whose gradient is an operand at a time: two such products are on chip.
-_CHUNK = 16
 #: Logits of a token: so many bits count their tiles.
 _VOCAB = ((1 << TILES) - 1) * EDGE
 #: Tiles of logits that a command makes: a field of 8 bits counts them.
@@ -68,6 +66,8 @@ class StepOperations:
         Tokens that have a loss, over which it is a mean; all but one unless given.
     held : bool
         Of adapters B alone learns.
+    head_part : int
+        Tiles of logits whose gradient is the input of a product: the machine's.
     """
 
     model: LanguageModel
@@ -80,6 +80,7 @@ class StepOperations:
     made: Collection[str] = ()
     foretold: int | None = None
     held: bool = False
+    head_part: int = 16
 
     def __post_init__(self) -> None:
         for field, value, bound in odd_shapes(self.model):
@@ -441,8 +442,8 @@ class StepOperations:
         ]
         made.append(Loss(logits.all(), TARGETS, d.all(), LOSS, model.vocab))
         before: Tensor | None = None
-        for first in range(0, d.tiles, _CHUNK):
-            count = min(_CHUNK, d.tiles - first)
+        for first in range(0, d.tiles, self.head_part):
+            count = min(self.head_part, d.tiles - first)
             part = self.tensor(after, f"part.{first}", model.hidden)
             made.append(
                 Product(

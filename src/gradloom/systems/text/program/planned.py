@@ -96,7 +96,15 @@ def planned_step(
         lowest = lowest_layer([*ranks, *vectors])
         layers = [layer for layer in layers if layer >= lowest]
     step = StepOperations(
-        model, tokens, ranks, layers, vectors=frozenset(vectors), texts=texts, made=frozenset(made), held=held
+        model,
+        tokens,
+        ranks,
+        layers,
+        vectors=frozenset(vectors),
+        texts=texts,
+        made=frozenset(made),
+        held=held,
+        head_part=config.head_part,
     )
     operations = training_operations(step, dict.fromkeys(ranks, 2.0), rule, texts=texts, wide=wide)
     layout = Layout()

@@ -43,6 +43,8 @@ class Frozen:
         A tensor by Hugging Face's name.
     linear : callable
         A quantised linear by its name.
+    head_part : int
+        Of the machine, see :class:`~..operations.transformer.StepOperations`.
 
     What is held has the machine's order (:mod:`~..order`).
     """
@@ -50,6 +52,7 @@ class Frozen:
     model: LanguageModel
     tensor: Callable[[str], np.ndarray]
     linear: Callable[[str], QuantizedLinear]
+    head_part: int = 16
     held: dict[str, QuantizedLinear] = field(default_factory=dict)
     words: dict[str, np.ndarray] = field(default_factory=dict)
     biases: dict[str, np.ndarray] = field(default_factory=dict)

@@ -143,7 +143,8 @@ class InstantTrainer:
 
     def instant(self, tokens: Sequence[int]) -> InstantStep:
         """The operations on a text."""
-        return InstantStep(self.frozen.model, len(tokens), self.adapters[self.layers[0]].rank, self.layers, self.rows)
+        held, rank = self.frozen, self.adapters[self.layers[0]].rank
+        return InstantStep(held.model, len(tokens), rank, self.layers, self.rows, held.head_part)
 
     def filling(self, tokens: Sequence[int]) -> Filling:
         """The step that makes a text's cache."""

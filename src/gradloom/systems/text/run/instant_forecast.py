@@ -36,7 +36,7 @@ def later_step_cycles(config: LanguageConfig, model: LanguageModel, *, rank: int
         raise AssertionError(f"{name}: a step from the cache reads no linear of a block")
 
     trainer = InstantTrainer(
-        Frozen(model, tensor, linear),
+        Frozen(model, tensor, linear, config.head_part),
         fresh_instant(model, rank=rank),
         range(model.layers),
         AdamW(lr=1e-3),

@@ -135,6 +135,7 @@ class Training:
             made=frozenset(self.cores),
             foretold=foretold(self.tokens),
             held=self.held,
+            head_part=self.frozen.head_part,
         )
         scales = {name: each.scale for name, each in self.loras.items()}
         return training_operations(
