@@ -339,6 +339,6 @@ class Costs:
         usual = replace(each, from_layer=trunk)
         key = usual, learning
         if key not in self._sizes:
-            step, operations = usual.shape(small).operations()
+            step, operations = usual.shape(small).operations(self.config)
             self._sizes[key] = by_class(residents(operations, step, self.config.data_bits // 8), small)
         return self._sizes[key]
