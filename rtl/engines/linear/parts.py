@@ -366,8 +366,10 @@ class PartSequencer(wiring.Component):
         x_words, a_words, b_words = Signal(16), Signal(14), Signal(14)
         # Words from each base to the memory's end, negative beyond it. An early command's may go on at the start.
         x_room, a_room, b_room = (Signal(signed(17), name=f"{name}_room") for name in "xab")
-        outside = Signal()
+        # What is read for one panel of outputs is read once: it may pass through the memory.
+        outside, once = Signal(), Signal()
         m.d.sync += [
+            once.eq(args.early & (args.outer <= config.span)),
             x_room.eq(config.depth - Mux(args.early, 0, args.x_base)),
             a_room.eq(config.lane_depth - args.a_base),
             b_room.eq(config.lane_depth - args.b_base),
@@ -389,7 +391,7 @@ class PartSequencer(wiring.Component):
             | (args.tokens > config.tokens)
             | (args.rank > config.rank)
             | ((args.rank > args.outer * config.subtiles) if config.span == 1 else 0)
-            | (x_words > x_room)
+            | ((x_words > x_room) & ~once)
             | outside
             | ((args.rank != 0) & ((a_words > a_room) | (b_words > b_room)))
         )

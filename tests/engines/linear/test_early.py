@@ -13,7 +13,9 @@ from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.text.program.engines.inputs import Inputs
+from gradloom.systems.text.program.engines.linear import chain
 from gradloom.systems.text.program.engines.side import append, load, store
+from gradloom.systems.text.program.sections import cut
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
@@ -141,12 +143,18 @@ def test_the_forecast_of_late_operands_is_exact(machine, seed, latency):
 
 @pytest.mark.parametrize(
     "operands",
-    [{"x_base": SMALL.depth}, {"inner": SMALL.depth // SMALL.tokens + 1}, {"inner": 255, "tokens": 1}],
+    [
+        {"x_base": SMALL.depth, "outer": 1},
+        {"inner": SMALL.depth // SMALL.tokens + 1},
+        {"inner": 255, "tokens": 1},
+        {"inner": SMALL.depth // SMALL.tokens + 1, "outer": 1, "early": 0},
+    ],
     ids=str,
 )
-def test_an_early_product_that_memory_cannot_hold_is_refused(machine, operands):
+def test_a_product_that_memory_cannot_hold_is_refused(machine, operands):
+    """Unless it is early, and reads its input for one panel of outputs: then the input passes through."""
     made = Assembler()
-    made.add(LINEAR, 0, **{"inner": 2, "outer": 1, "tokens": SMALL.tokens, "early": 1} | operands)
+    made.add(LINEAR, 0, **{"inner": 2, "outer": 2, "tokens": SMALL.tokens, "early": 1} | operands)
     made.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, made.code)
     with pytest.raises(ProgramError, match="BAD_OPERAND"):
@@ -199,3 +207,63 @@ def test_inputs_overwrite_only_those_of_products_that_are_done(machine, step):
             LINEAR.load("operands"): job.inner * job.tokens,
             LINEAR.load("lanes"): (job.inner + job.outer) * job.rank,
         }
+
+
+#: Outputs, inputs, tokens and rank of layers whose input, or its gradient, is larger than operand memory.
+LARGE = [(48, 320, 8, 2), (16, 384, 7, 2), (320, 32, 8, 2)]
+
+
+@pytest.mark.parametrize("shape", LARGE, ids=str)
+@pytest.mark.parametrize("stall, latency", [(0, 40), (0, 3), (60, 3), (200, 1), (120, 120)])
+def test_operands_that_pass_through_change_no_word(machine, shape, stall, latency):
+    """A whole step: h and gradients too."""
+    layer = make_layer(*shape, seed=stall)
+    exponents = choose_exponents(layer, mathematics(layer, RATE))
+    reference = reference_step(layer, exponents, RATE)
+    for name, value in (("stall", stall), ("read_latency", latency), ("seed", stall)):
+        machine.device.set(name, value)
+    try:
+        found = machine.step(layer, exponents, RATE)
+    finally:
+        machine.device.set("stall", 0)
+        machine.device.set("read_latency", 40)
+    assert found.saturated == reference.saturated
+    for name, words in found.tensors.items():
+        np.testing.assert_array_equal(words, reference.tensors[name], name)
+
+
+@pytest.mark.parametrize("latency", LATENCIES, ids=str)
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_the_forecast_of_operands_that_pass_through_is_exact(machine, latency, backward):
+    """Small products stand between large ones."""
+    work = plans(machine, [LARGE[0], (32, 112, 7, 4), LARGE[2], LARGE[1], (16, 16, 1, 2)], 1, backward)
+    made = Assembler()
+    chain(made, [job for _, job, _ in work], SMALL)
+    agree(machine, made, latency)
+
+
+@pytest.mark.parametrize("step", [8, 40, 1 << 20])
+def test_operands_that_pass_through_follow_those_that_are_used(machine, step):
+    """What is overwritten belongs to a product that is done, or to tiles of inputs that others are behind."""
+    shapes = [(48, 96, 8, 4), (16, 320, 8, 2), (16, 384, 3, 2), (16, 16, 1, 2), (16, 336, 8, 2), (64, 128, 8, 2)]
+    whole = [job for _, job, _ in plans(machine, shapes, 0, False)]
+    jobs = [each for job in whole for each in cut(job, SMALL)]
+    assert [job.words > SMALL.depth for job in jobs] == [False, True, False, False, True, False]
+    inputs, before = Inputs(jobs, SMALL), np.cumsum([0] + [len(job.tiles) for job in jobs]).tolist()
+    owners, waited = [(-1, 0)] * SMALL.depth, 0
+    for index, job in enumerate(jobs):
+        for each in inputs.loads(index, step):
+            if each.step.operands["dest"] != LINEAR.load("operands"):
+                continue
+            place, tiles = each.behind
+            reached = before[place] + tiles if place >= 0 else 0
+            # They are loaded between tiles of their own product at the latest.
+            assert reached <= before[index] + (each.words - each.size) // job.tokens * job.outer
+            first = each.step.operands["arg"] & 0xFFFF
+            for number in range(each.size):
+                owner, tile = owners[first + number]
+                if owner >= each.freed:
+                    waited += 1
+                    assert before[owner] + (tile + 1) * jobs[owner].outer + 4 <= reached
+                owners[first + number] = index, (each.words - each.size + number) // job.tokens
+    assert waited

@@ -26,11 +26,11 @@ from .conftest import SMALL, make_layer
 from .test_linear_perf import agree, layer_plan, load, store
 
 #: Panels of three tiles and four parts; eight outputs and twelve columns go across each other as two and twelve do not.
-TWELVE = replace(SMALL, columns=12, tokens=32, depth=512, lane_depth=256, ultra=1)
+TWELVE = replace(SMALL, columns=12, tokens=32, depth=512, lane_depth=256, groups=16, ultra=1)
 #: Panels of three tiles and eight parts, which are shorter than the way of weights to the array.
-SIX = replace(SMALL, columns=6, tokens=16, depth=256, lane_depth=256, rank=8, dots=2)
+SIX = replace(SMALL, columns=6, tokens=16, depth=256, lane_depth=256, groups=16, rank=8, dots=2)
 #: A whole beat of outputs, which goes across parts.
-WIDE = replace(SMALL, edge=32, columns=12, outputs=4, dots=2, rank=8, tokens=16, depth=256, lane_depth=256)
+WIDE = replace(SIX, edge=32, columns=12, outputs=4)
 CONFIGS = {"12 of 16": TWELVE, "6 of 16": SIX, "12 of 32": WIDE}
 
 
@@ -153,6 +153,20 @@ def test_stalls_of_memory_change_no_word(machine, stall, latency):
     finally:
         machine.device.set("stall", 0)
         machine.device.set("read_latency", 40)
+
+
+@deep
+@pytest.mark.parametrize("few, wide_outputs", [(1, False), (3, False), (6, False), (2, True), (5, True)])
+def test_operands_that_pass_through_change_no_word(machine, few, wide_outputs):
+    """Of layers with more inputs, or outputs on the way back, than operand memory holds; panels have 1 to 3 tiles."""
+    config = machine.config
+    many = config.depth // config.tokens + 3
+    tiles = (many, few) if wide_outputs else (few, many)
+    shape = tuple(config.edge * each for each in tiles) + (config.tokens, config.rank)
+    _step(machine, make_layer(*shape, edge=config.edge, seed=few))
+    program = Assembler()
+    layer_plan(shape, config=config).product(program, backward=wide_outputs)
+    agree(machine, program)
 
 
 def _step(machine, layer):

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
+from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import LOAD
 from gradloom.sim.run.counted import PACED, MismatchError
 from gradloom.systems.text.run.trainer import as_far_as_formats
-from gradloom.systems.text.run.training import largest
+from gradloom.systems.text.run.training import Training, largest
+from gradloom.systems.text.small import frozen_of, random_tensors
 
-from ..conftest import MODEL, TOKENS
+from ..conftest import CONFIG, MODEL, TOKENS
 
 
 def compared(training, machine):
@@ -124,3 +127,19 @@ def test_work_is_woven(training, machine):
     _, run = compared(training(), machine)
     order = [step.operands["dest"] for step in run.instructions if step.engine == LOAD]
     assert any(1 in order[:n] and 1 in order[n:] and order[n] >= 4 for n in range(len(order)))
+
+
+def test_operands_of_wide_layers_pass_through(fresh):
+    """Forward of one linear and backward of two, with h of adapters; the same words if the machine held them."""
+    model = replace(MODEL, inter=64 * (CONFIG.depth // len(TOKENS) + 2), layers=1)
+    frozen = frozen_of(random_tensors(np.random.default_rng(3), model), model)
+    random = np.random.default_rng(4)
+    targets = ("v_proj", "gate_proj", "down_proj")
+    adapters = {
+        name: replace(each, b=random.normal(0, 0.1, each.b.shape))
+        for name, each in fresh_lora(model, rank=2, targets=targets).items()
+    }
+    _, run = compared(Training(frozen, TOKENS, adapters, [0], rule=AdamW(lr=1e-2)), fresh)
+    products = [each.operands for each in run.instructions if each.engine == LINEAR]
+    wide = [each for each in products if each["inner"] * each["tokens"] > CONFIG.depth]
+    assert [each["outer"] for each in wide] == [1] * 6 and {each["rank"] for each in wide} == {0, 2}

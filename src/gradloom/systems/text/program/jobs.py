@@ -41,6 +41,11 @@ class ProductJob:
     shifts: dict[str, int]
     stride: int | None = None
 
+    @property
+    def words(self) -> int:
+        """Words of its input in a row of operand memory."""
+        return self.inner * self.tokens
+
 
 def panels(outer: int, span: int) -> Iterator[range]:
     """Tiles of outputs of each panel, ``span`` at most."""

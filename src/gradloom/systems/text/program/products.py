@@ -9,6 +9,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ..operations.base import Fracs
 from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, Words
+from .engines.inputs import passes
 from .engines.linear import codes, dense_tile, hidden
 from .jobs import ProductJob, Transfer, in_panels
 from .layout import Layout, stride
@@ -42,15 +43,15 @@ class ProductOrder:
         layout, x, y, adapter = self.layout, operation.x, operation.y, operation.adapter
         if x.rows > self.config.tokens:
             raise ValueError(f"{y.name}: has {x.rows} rows, the machine's products take at most {self.config.tokens}")
-        if x.rows * x.count > self.config.depth:
+        rank = adapter.rank if adapter else 0
+        if x.rows * x.count > self.config.depth and not passes(x.rows, rank, self.config):
             raise ValueError(
                 f"{y.name}: its operands are {x.rows * x.count} words, the machine holds {self.config.depth}"
             )
-        rank, kept, slot = 0, None, self.kept % 2
+        kept, slot = None, self.kept % 2
         lanes: tuple[Transfer, ...] = ()
         if adapter is not None:
             assert isinstance(operation.weight, Codes)
-            rank = adapter.rank
             layout.adapter(adapter, operation.weight, x.rows)
             first, second = ("b", "a") if operation.backward else ("a", "b")
             lanes = (

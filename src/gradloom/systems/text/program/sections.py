@@ -57,8 +57,8 @@ def apart(steps: Sequence[Instruction]) -> list[Instruction]:
     return made
 
 
-def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[ProductJob]:
-    """Products of fewer tiles of outputs, of about ``cycles`` each at most.
+def cut(job: ProductJob, config: LanguageConfig, cycles: float = 1 << 62) -> Iterator[ProductJob]:
+    """Products of fewer tiles of outputs, of about ``cycles`` each at most, or of a panel if operands pass through.
 
     They run one behind the other. Each makes h again, with the same words.
     """
@@ -67,6 +67,8 @@ def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[Prod
     # h is complete behind so many panels of outputs.
     least, whole = 1 if job.rank <= config.subtiles else 2, -(-job.outer // config.span)
     parts = min(max(-(-job.outer * column // max(int(cycles), 1)), 1), max(whole // least, 1))
+    if job.words > config.depth:
+        parts = whole
     bounds = [min(whole * part // parts * config.span, job.outer) for part in range(parts + 1)]
     for first, end in zip(bounds, bounds[1:]):
         yield replace(

@@ -14,8 +14,13 @@ from gradloom.rtl.shell.engines import PortNumber
 from ..jobs import ProductJob
 from .side import load
 
-__all__ = ["FREE", "Input", "Inputs", "READY", "with_tokens"]
+__all__ = ["FREE", "Input", "Inputs", "READY", "passes", "with_tokens"]
 
+#: Tiles of weights behind those that read a word of operands, until other operands may take its place: two are on
+#: chip, one is about to be, operands of one are still on their way down the rows; and two to spare.
+_BEHIND = 6
+#: Tiles of inputs that operand memory must have room for, if some pass through.
+_ROOM = _BEHIND + 3
 #: Tokens: the adapter of a product is on chip; a product is done that a load waits for.
 READY, FREE = 0, 1
 
@@ -25,17 +30,23 @@ class Input:
     """A load of a product's operands.
 
     ``freed``: number of products that must be done before it begins. ``words``: words of the product's operands that
-    are on chip behind it.
+    are on chip behind it. ``behind``: a product and how many of its tiles of weights must be loaded before it.
     """
 
     step: Instruction
     freed: int
     words: int
+    behind: tuple[int, int] = (-1, 0)
 
     @property
     def size(self) -> int:
         """Words that it brings."""
         return self.step.operands["beats"] // 8
+
+
+def passes(tokens: int, rank: int, config: LanguageConfig) -> bool:
+    """Whether operands of a product may pass through: h is complete behind a panel of outputs, and there is room."""
+    return config.depth >= _ROOM * tokens and rank <= config.subtiles
 
 
 def with_tokens(loads: Iterable[Iterable[Input]]) -> tuple[list[deque[Input]], set[int]]:
@@ -67,20 +78,27 @@ class Inputs:
 
     Both memories are rings: a product's words are behind those of the product before, so that they can be loaded as far
     as there is room while products before are under way. An adapter does not wrap around to the start.
+
+    Operands of a product that has more than the memory *pass through* (:func:`passes`). Each is read for one panel of
+    outputs, so others may follow as soon as the tiles behind that panel's are loaded.
     """
 
     def __init__(self, jobs: Sequence[ProductJob], config: LanguageConfig) -> None:
         self.jobs, self.config = jobs, config
         self.starts: list[int] = []
         self.lanes: list[int] = []
-        start = lane = 0
-        for job in jobs:
+        #: Of each product, the number of products up to the last that does not pass through before it.
+        self.whole: list[int] = []
+        start = lane = whole = 0
+        for index, job in enumerate(jobs):
+            self.whole.append(whole)
+            whole = whole if job.words > config.depth else index + 1
             size = (job.inner + job.outer) * job.rank
             if lane % config.lane_depth + size > config.lane_depth:
                 lane += -lane % config.lane_depth
             self.starts.append(start)
             self.lanes.append(lane)
-            start += job.inner * job.tokens
+            start += job.words
             lane += size
 
     def bases(self, index: int) -> tuple[int, int]:
@@ -106,15 +124,23 @@ class Inputs:
         for transfer in job.operands:
             for word, words in _pieces(start, start + transfer.beats // 8, step, config.depth):
                 argument = pack(OPERAND_ARG, {"word": word % config.depth, "early": 1})
-                made.append(
-                    Input(
-                        self._load(transfer.offset, word - start, words, LINEAR.load("operands"), argument),
-                        bisect_left(self.starts, word + words - config.depth, hi=index),
-                        word + words - first,
-                    )
-                )
+                each = self._load(transfer.offset, word - start, words, LINEAR.load("operands"), argument)
+                freed, behind = self._left(index, word + words - config.depth)
+                made.append(Input(each, freed, word + words - first, behind))
             start += transfer.beats // 8
         return made
+
+    def _left(self, index: int, end: int) -> tuple[int, tuple[int, int]]:
+        """What operands wait for that take the place of those up to word ``end``: :class:`Input`."""
+        last = bisect_left(self.starts, end, hi=index + 1) - 1
+        if last < 0 or self.jobs[last].words <= self.config.depth:
+            return last + 1, (-1, 0)
+        job, freed = self.jobs[last], self.whole[last]
+        tiles = -(-(end - self.starts[last]) // job.tokens) * job.outer + _BEHIND
+        while last < index and tiles > len(self.jobs[last].tiles):
+            tiles -= len(self.jobs[last].tiles)
+            last += 1
+        return freed, (last, tiles)
 
     def _load(self, offset: int, word: int, words: int, destination: PortNumber, argument: int) -> Instruction:
         return load(offset + word * self.config.data_bits, 8 * words, destination, argument)

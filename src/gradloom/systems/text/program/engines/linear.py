@@ -18,7 +18,8 @@ from gradloom.rtl.shell.engines import CONTROL, PortNumber
 from gradloom.rtl.shell.signature import ControlOpcode
 
 from ..jobs import ProductJob, Transfer, in_panels
-from .inputs import FREE, READY, Inputs, with_tokens
+from ..sections import cut
+from .inputs import FREE, READY, Inputs, passes, with_tokens
 from .side import PIECE, SidePiece, append, gradient, load, store, update
 
 __all__ = [
@@ -72,7 +73,7 @@ class LayerShape:
         tiles = self.outputs // edge, self.inputs // edge
         if not 1 <= self.tokens <= config.tokens:
             yield "tokens", self.tokens, f"must be 1 to {config.tokens}"
-        elif max(tiles) * self.tokens > config.depth:
+        elif max(tiles) * self.tokens > config.depth and not passes(self.tokens, self.rank, config):
             yield (
                 "tokens",
                 self.tokens,
@@ -410,6 +411,8 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
     # is what counts, and long transfers use it best.
     spare = config.tile_cycles(jobs[0].tokens) - jobs[0].tiles[0].beats
     piece = spare * 3 // 4 if spare > 16 else 1 << 23
+    slots = [(each, (job.backward + index) % 2) for index, job in enumerate(jobs) for each in cut(job, config)]
+    jobs = [job for job, _ in slots]
     inputs = Inputs(jobs, config)
     loads, ended = with_tokens(inputs.loads(index, piece) for index in range(len(jobs)))
 
@@ -431,7 +434,7 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
             tokens=job.tokens,
             rank=job.rank,
             by_column=job.backward,
-            slot=(job.backward + index) % 2,
+            slot=slots[index][1],
             x_base=x_base,
             a_base=lane_base,
             b_base=lane_base + job.inner * job.rank,
@@ -451,7 +454,9 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
                 bring(index)
             append(program, [_load(tile, LINEAR.load("tiles"))])
             ahead = next((n for n in range(index, len(jobs)) if loads[n]), None)
-            if ahead is not None and loads[ahead][0].freed < index + (number >= settled):
+            if ahead is None or loads[ahead][0].behind > (index, number + 1):
+                continue
+            if loads[ahead][0].freed < index + (number >= settled):
                 bring(ahead)
     program.add(CONTROL, ControlOpcode.FENCE)
 

@@ -57,9 +57,7 @@ def weave(
     longer. ``move`` may change the offsets of all transfers.
     """
     program = Assembler()
-    if every is not None:
-        main = _short(main, config, every)
-    weaver = Weaver(config, main, side, every)
+    weaver = Weaver(config, _short(main, config, every), side, every)
     steps = with_stored(weaver.run(), config)
     append(program, apart(steps if move is None else move(steps, weaver.after)))
     program.add(CONTROL, ControlOpcode.END)
@@ -67,12 +65,12 @@ def weave(
     return program
 
 
-def _short(main: Sequence[Main], config: LanguageConfig, every: int) -> list[Main]:
-    """Products cut so that a section has room for some."""
+def _short(main: Sequence[Main], config: LanguageConfig, every: int | None) -> list[Main]:
+    """Products cut so that a section has room for some, and operand memory for their operands."""
     made: list[Main] = []
     kept = 0
     for each in main:
-        for job in cut(each.job, config, every / _CUT):
+        for job in cut(each.job, config) if every is None else cut(each.job, config, every / _CUT):
             slot = kept % 2
             h = each.hidden and hidden(each.hidden.offset, config, slot=slot, tokens=job.tokens, rank=job.rank)
             made.append(replace(each, job=job, hidden=h, slot=slot))

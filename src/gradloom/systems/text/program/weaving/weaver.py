@@ -68,7 +68,7 @@ class Weaver:
                 for step in (*piece.instructions, *piece.stores)
                 if step.engine == STORE
             ]
-            + [(*extent(step, self.beat), each.order) for each in self.main for step in self._stores(each)]
+            + [(*extent(step, self.beat), each.order) for each in self.main for step in each.stores(self.beat)]
             + [
                 (*extent(_store(each.hidden, GRADIENT.store("hidden")), self.beat), each.order)
                 for each in self.main
@@ -79,7 +79,7 @@ class Weaver:
         self.makers = {
             (*extent(step, self.beat), each.order): index
             for index, each in enumerate(self.main)
-            for step in self._stores(each)
+            for step in each.stores(self.beat)
         }
         # The clock: when the bus, STORE, the array, the reading of its sums, and engines have done what is emitted.
         self.bus = self.stored = self.array = self.sums = 0.0
@@ -90,6 +90,8 @@ class Weaver:
         self.tile_ends: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.read: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.ends: list[float] = []
+        #: The product under way, and how many of its tiles are loaded.
+        self.place = 0, 0
         self.placed = Inputs([each.job for each in self.main], config)
         #: Loads of each product, and the products that one of them waits for.
         self.inputs, self.awaited = with_tokens(
@@ -294,7 +296,7 @@ class Weaver:
         if job.tables is not None:
             self._load(_load(job.tables, LINEAR.load("tables")))
         self.array = max(self.array, self.bus + _WAY)
-        stores = deque(self._stores(product))
+        stores, self.place = deque(product.stores(self.beat)), (index, 0)
         span = config.tile_cycles(job.tokens)
         drain = job.tokens * config.edge // (config.dots if job.rank else config.outputs)
         first = count = 0
@@ -314,6 +316,7 @@ class Weaver:
                 self.bus = max(self.bus, self.tile_ends[0], self._ready(tile, product.order) or 0.0)
                 self._load(_load(tile, LINEAR.load("tiles")))
                 count += 1
+                self.place = index, count
                 loaded = len(self.made) - 1
                 self.array = max(self.array, begun, self.bus + _WAY) + span
                 begun = 0.0
@@ -330,16 +333,6 @@ class Weaver:
                 self._fill(index, self.tile_ends[0])
         self.ahead -= self.loads[index]
         self.ends.append(self.sums + _WAY)
-
-    def _stores(self, product: Main) -> list[Instruction]:
-        """Of a product's outputs, a tile each."""
-        job = product.job
-        beats = job.result.beats // job.outer
-        stride = job.stride or beats * self.beat
-        return [
-            _store(Transfer(job.result.offset + tile * stride, beats, 0), LINEAR.store("outputs"))
-            for tile in range(job.outer)
-        ]
 
     def _keep(self, product: Main, loaded: int) -> list[tuple[float, float, Instruction, int]]:
         """Stores h in memory, behind the second tile of outputs at the latest.
@@ -364,6 +357,7 @@ class Weaver:
     def _bring(self, index: int) -> None:
         """The next load of a product's inputs."""
         each = self.inputs[index].popleft()
+        assert each.behind <= self.place
         self.ahead += 1
         if each.step.wait:
             self.bus = max(self.bus, self.ends[each.freed - 1])
@@ -401,7 +395,7 @@ class Weaver:
         It must find its words in memory and room on chip, and leave the bus in time.
         """
         each = self.inputs[index][0]
-        if self.bus + 8 * each.size > until or each.freed > len(self.ends):
+        if self.bus + 8 * each.size > until or each.freed > len(self.ends) or each.behind > self.place:
             return False
         if each.freed and self.ends[each.freed - 1] > self.bus:
             return False

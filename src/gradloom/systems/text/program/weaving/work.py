@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.rtl.machines.language import GRADIENT, UPDATE
+from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE
 from gradloom.rtl.shell.engines import LOAD, Engine
 
-from ..engines.side import SidePiece
+from ..engines.side import SidePiece, store
 from ..jobs import ProductJob, Transfer
 
 __all__ = ["Main", "Side", "gap", "range_of"]
@@ -67,6 +67,15 @@ class Main:
     job: ProductJob
     hidden: Transfer | None = None
     slot: int = 0
+
+    def stores(self, beat: int) -> list[Instruction]:
+        """Of its outputs, a tile each; ``beat``: bytes."""
+        beats = self.job.result.beats // self.job.outer
+        stride = self.job.stride or beats * beat
+        return [
+            store(self.job.result.offset + tile * stride, beats, LINEAR.store("outputs"))
+            for tile in range(self.job.outer)
+        ]
 
 
 def gap(tokens: int, config: LanguageConfig, beats: int | None = None) -> int:
