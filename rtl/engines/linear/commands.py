@@ -28,7 +28,7 @@ LinearOperands = data.StructLayout(
         "b_base": 16,  #: first adapter word that multiplies h
         "hidden_shift": 6,  #: bits that a sum of h loses
         "dot_shift": 6,  #: bits that a product of h and B loses, by floor, before it is added to the sum of the base
-        "early": 1,  #: a tile of the input starts when its words are written; it may wrap, and for one panel pass through
+        "early": 1,  #: tiles of the input start when their words are there; it may wrap, and for one panel pass by
         "_pad": 3,
         "shift": 6,  #: bits that a result loses
         "_reserved": 58,

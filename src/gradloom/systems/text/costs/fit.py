@@ -144,7 +144,7 @@ def machine_misfits(
         failed.setdefault("seq" if field == "tokens" else field, (value, f"{bound} ({name} on the preset's machine)"))
 
     def takes(field: str, value: int) -> bool:
-        found = linears(value, 2) if field == "tokens" else linears(MIN_SEQ, value)
+        found = linears(value, rank) if field == "tokens" else linears(MIN_SEQ, value)
         return not any(each[1] == field for each in found)
 
     #: Largest values that fit, at most the ones that were asked for.

@@ -73,7 +73,7 @@ class LayerShape:
         tiles = self.outputs // edge, self.inputs // edge
         if not 1 <= self.tokens <= config.tokens:
             yield "tokens", self.tokens, f"must be 1 to {config.tokens}"
-        elif max(tiles) * self.tokens > config.depth and not passes(self.tokens, self.rank, config):
+        elif max(tiles) * self.tokens > config.depth and not passes(self.tokens, min(self.rank, config.rank), config):
             yield (
                 "tokens",
                 self.tokens,
