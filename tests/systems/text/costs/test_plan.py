@@ -139,7 +139,7 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
     code, out, err = run(*arguments)
     words = " ".join(out.split())
     assert code == 2 and "together 1,897,960,320" in words and "does not fit edge-qlora-genesys2; memory:" in words
-    assert "the nearest that does: --seq 64 --rank 8 (933,424,768 bytes)" in words
+    assert "the nearest that does: --seq 64 --rank 8 (1,011,651,456 bytes)" in words
     assert err.splitlines() == [
         "gradloom: seq=512: must be from 2 to 64 (tokens of the preset's machine); give --seq 64",
         "gradloom: rank=10: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8",
