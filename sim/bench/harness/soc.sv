@@ -6,7 +6,7 @@ module soc #(
     parameter int DATA_BITS = 128,
     parameter int DIVISOR = 4,
     parameter int CARD_SLOW = 10,
-    parameter int CARD_FAST = 5,
+    parameter int CARD_FAST = 4,
     parameter int CARD_TRIES = 6,
     parameter IMAGE = "soc_image.mem"
 ) (

@@ -49,17 +49,17 @@ FACTS = {
 }
 
 
-def blocks():
+def blocks(layers=LAYERS):
     """B is zero: what the first step has no gradients of."""
-    return {layer: replace(each, b=np.zeros_like(each.b)) for layer, each in fresh(2).items()}
+    return {layer: replace(each, b=np.zeros_like(each.b)) for layer, each in fresh(2).items() if layer in layers}
 
 
-def course(frozen, steps, texts=TEXTS, rule=RULE, rates=RATES):
-    return instant_course(frozen, texts, blocks(), LAYERS, rule, steps, rates, rows=16)
+def course(frozen, steps, texts=TEXTS, rule=RULE, rates=RATES, layers=LAYERS):
+    return instant_course(frozen, texts, blocks(layers), layers, rule, steps, rates, rows=16)
 
 
-def reference(frozen, made):
-    return InstantJobTrainer(frozen, blocks(), LAYERS, RULE, rows=16, schedule=RATES, frac=made.frac)
+def reference(frozen, made, layers=LAYERS):
+    return InstantJobTrainer(frozen, blocks(layers), layers, RULE, rows=16, schedule=RATES, frac=made.frac)
 
 
 def words_of(made, trainer):
@@ -99,10 +99,11 @@ def test_patched_programs_are_those_lowered_anew(frozen, tmp_path, driver):
 
 def test_a_board_fine_tunes_from_its_forward_cache(frozen, tmp_path):
     """Power goes in the middle: the caches in memory are lost, and each text's next step makes its own again. Losses,
-    words and moments are those of a run without interruption, and so is what comes off the card."""
-    texts, steps, limit = (TEXTS, 5, 3) if DEEP else (TEXTS[:1], 3, 2)
-    made = board_job(course(frozen, steps, texts), CONFIG, limits=Limits(runs=limit))
-    trainer = reference(frozen, made)
+    words and moments are those of a run without interruption, and so is what comes off the card. Its line takes most
+    of the time, so one layer learns where the test is to be short."""
+    texts, steps, limit, layers = (TEXTS, 5, 3, LAYERS) if DEEP else (TEXTS[:1], 3, 2, LAYERS[:1])
+    made = board_job(course(frozen, steps, texts, layers=layers), CONFIG, limits=Limits(runs=limit))
+    trainer = reference(frozen, made, layers)
     expected = [trainer.step(texts[step % len(texts)]) for step in range(steps)]
     big, small = (len(program.code) for program in made.job.programs)
     assert small < big / 2
@@ -126,23 +127,24 @@ def test_a_board_fine_tunes_from_its_forward_cache(frozen, tmp_path):
     assert told == pytest.approx([each.loss for each in expected], rel=2e-5)
     # Of each power-up, the first step on a text makes its cache.
     (*first, last), second = beats
-    assert len({*first, *second}) == 1 and first[0] > 2 * last
+    assert len({*first, *second}) == 1 and last < 0.55 * first[0]
     sections, identity = read_header(card[:512])
     area = section_of(sections, KEPT)
     kept = newest(io.BytesIO(card), area.start, area.size // 2, identity)
     assert kept.runs == steps and kept.words == words_of(made, trainer)
     image = tmp_path / "run" / "card.img"
-    write_card_image(made, tmp_path / "run", FACTS | {"steps": steps}, memory_bytes=MEMORY)
+    facts = FACTS | {"steps": steps, "layers": len(layers)}
+    write_card_image(made, tmp_path / "run", facts, memory_bytes=MEMORY)
     put(image, (kept, None))
     found = gradloom.card.collect(tmp_path / "adapter", card=image)
-    assert found["steps"] == steps and found["parameters"] == 2 * 2 * 2 * MODEL.hidden
+    assert found["steps"] == steps and found["parameters"] == len(layers) * 2 * 2 * MODEL.hidden
     loaded = load_instant(tmp_path / "adapter", MODEL)
     moments = load_file(tmp_path / "adapter" / "optimizer.safetensors")
     for layer, each in trainer.adapters.items():
         np.testing.assert_allclose(loaded[layer].a, each.a, rtol=1e-6)
         np.testing.assert_allclose(loaded[layer].b, each.b, rtol=1e-6)
-    size, hidden = MODEL.hidden, moments["instantft.layers.1.B.exp_avg"]
-    words = trainer.moments["instant.mb"][0, 2:4].astype("<u4").view("<f4").T
+    size, hidden = MODEL.hidden, moments[f"instantft.layers.{layers[-1]}.B.exp_avg"]
+    words = trainer.moments["instant.mb"][0, 2 * layers[-1] : 2 * len(layers)].astype("<u4").view("<f4").T
     np.testing.assert_allclose(hidden, words * RULE.moment_scales[0] * 2, rtol=1e-6)
     assert moments["instantft.layers.0.A.exp_avg_sq"].shape == (2, size)
 
