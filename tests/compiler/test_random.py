@@ -30,15 +30,13 @@ from gradloom.graph.operations import (
     Softmax,
     Upsample,
 )
-from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.run.machine import MachineRunner
 
 from ..deep import DEEP
+from ..tiles import ROOMY
 from .nets import conv, headed, marked, tensor
 from .same import ORDERS, steps
 
-#: The least array, with slots for any of these networks.
-SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=32, w_slots=32, element_slots=8, norm_slots=8)
 #: Values of a sample at most.
 _MOST = 6000
 
@@ -233,7 +231,7 @@ def test_any_network_is_the_integers(made, samples, loss, folds, order):
 
 @pytest.fixture(scope="module")
 def device():
-    with MachineRunner.simulated(SMALL, timing={"read_latency": 9}) as made:
+    with MachineRunner.simulated(ROOMY, timing={"read_latency": 9}) as made:
         yield made
 
 
@@ -251,4 +249,4 @@ def test_any_network_is_the_integers_in_simulated_rtl(device, made, samples, los
     network, learners = made
     listed = arranged(network).network
     ready = folded(listed, learners) if folds else listed
-    steps(ready, learners if loss else (), samples=samples, loss=loss, machine=device, config=SMALL)
+    steps(ready, learners if loss else (), samples=samples, loss=loss, machine=device, config=ROOMY)

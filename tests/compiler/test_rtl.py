@@ -1,6 +1,6 @@
 """A LoRA step of a small network in simulated RTL of the whole machine."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,17 +10,14 @@ from gradloom.compiler.commands.tied import repeated_rows
 from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
 from gradloom.graph.operations import Activation, Add, Attention, Convolution, Linear, Norm, Reduce
-from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine as Models
 from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.networks.program.prepared import Prepared, learning_of, precise_of
 from gradloom.systems.networks.program.programs import runs
 from gradloom.systems.networks.program.steps import MachineSteps
 
+from ..tiles import LEAST, ROOMY
 from .nets import conv, headed, tensor
-
-#: The least array; slots for a kernel.
-SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
 
 
 def network():
@@ -72,8 +69,7 @@ def test_a_norm_of_more_rows_than_slots_hold():
     x, first = tensor("x", 32, 32, 3), tensor("first", 32, 32, 6)
     norm = Norm((first,), tensor("norm", 32, 32, 6), "norm", eps=1e-5, over_rows=True, groups=2)
     whole = headed([Linear((x,), first, "first"), norm], [x], 70)
-    config = replace(SMALL, x_slots=32, w_slots=32, norm_slots=8)
-    same(learning_of(whole, "classes", "lora", targets="first,head", rank=2), None, 3, config, samples=1)
+    same(learning_of(whole, "classes", "lora", targets="first,head", rank=2), None, 3, ROOMY, samples=1)
 
 
 @pytest.mark.parametrize("keys", [100, 256])
@@ -82,9 +78,8 @@ def test_attention_over_several_tiles_of_keys(keys):
     x = tensor("x", keys, 12)
     parts = [Linear((x,), tensor(name, keys, 20), f"{name}_layer") for name in "qkv"]
     seen = Attention(tuple(each.o for each in parts), tensor("seen", keys, 20), 2, 0.25)
-    config = replace(SMALL, x_slots=32, w_slots=32, norm_slots=8)
     learning = learning_of(headed([*parts, seen], [x], 70), "classes", "lora", targets="*", rank=2)
-    same(learning, None, 3, config, samples=1)
+    same(learning, None, 3, ROOMY, samples=1)
 
 
 def test_channels_of_several_tiles_come_alone():
@@ -124,7 +119,7 @@ def taps_of(network, name):
     return each, repeated_rows(each, name, network.ties[name])
 
 
-def same(learning, precise, count, config=SMALL, samples=4):
+def same(learning, precise, count, config=LEAST, samples=4):
     """Three steps of two batches in RTL and in models, by ``count`` programs."""
     prepared = Prepared(learning, "classes", weighted=True, precise=precise_of(learning.network, precise))
     programs = prepared.programs(config, samples, prepared.rules(1e-2), batches=2)

@@ -19,7 +19,7 @@ from gradloom.rtl.shell.engines import LOAD
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 from gradloom.sim.reference.tiles.program import TileMachine as TileModels
 from gradloom.sim.run.builds.designs import design
-from gradloom.sim.run.device import SimulatedDevice, build_device
+from gradloom.sim.run.device import MEMORY_BYTES, SimulatedDevice, build_device
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.program.steps import MachineSteps
 from gradloom.systems.sequences.program.image import CellImage
@@ -28,7 +28,6 @@ from gradloom.systems.text.program.engines.linear import codebook_table, codeboo
 from gradloom.systems.text.program.engines.side import append
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
-from ..compiler.test_rtl import SMALL as TILES
 from ..compiler.test_rtl import network
 from ..engines.cell.test_machine import SMALL as CELL
 from ..engines.linear.conftest import SMALL as LINEAR
@@ -36,6 +35,7 @@ from ..engines.linear.conftest import make_layer
 from ..engines.linear.side import Side, operations
 from ..systems.images.conftest import SMALL as IMAGE
 from ..systems.images.conftest import Machine, small_network
+from ..tiles import LEAST as TILES
 
 __all__ = ["GAP", "SUBJECTS", "Subject", "Windowed"]
 
@@ -48,8 +48,8 @@ RATE = AdamW(lr=1e-3)
 class Windowed(SimulatedDevice):
     """A device whose programs may reach ``size`` bytes amid its memory; a burst that leaves them is an error."""
 
-    def __init__(self, program, size, memory_bytes):
-        super().__init__(program, memory_bytes=memory_bytes)
+    def __init__(self, program, size):
+        super().__init__(program)
         self.window_base, self.window_size = self.window_base + GAP, size
         self.set("fence_low", self.window_base)
         self.set("fence_high", self.window_base + size)
@@ -72,7 +72,6 @@ class Subject:
     program: Path
     size: int
     config: object
-    memory: int = 1 << 24
     offset: int = 0
     code: bytes = b""
     start: bytes = b""
@@ -83,7 +82,7 @@ class Subject:
     @property
     def device(self):
         if self._device is None:
-            self._device = Windowed(self.program, self.size, self.memory)
+            self._device = Windowed(self.program, self.size)
         return self._device
 
     def close(self):
@@ -167,7 +166,7 @@ def image():
     """The image machine, and a step of fine-tuning on two convolutions and two dense layers, cache and all."""
     machine = Machine(IMAGE)
     size = 1 << 17
-    subject = Subject(program=machine.program, size=size, memory=1 << 26, config=IMAGE)
+    subject = Subject(program=machine.program, size=size, config=IMAGE)
     plan, reference, _ = machine.plan(small_network(), samples=4, epochs=1, batch=2)
     for offset, content in plan.segments:
         subject.device.write_memory(offset, content)
@@ -178,16 +177,16 @@ def image():
     return subject
 
 
-def _built(config, size):
-    """A machine whose memory is small."""
-    program = build_device(design(config), memory_bytes=1 << 24, **config.bus)
+def _built(config, size, memory=MEMORY_BYTES):
+    """A machine that other tests build with as much memory, of which a window is used."""
+    program = build_device(design(config), memory_bytes=memory, **config.bus)
     return Subject(program=program, size=size, config=config)
 
 
 def linear(config=LINEAR):
     """The language models' machine: a layer's step by AdamW, then operations of the vector engine."""
     size, beat = 1 << 18, config.data_bits // 8
-    subject = _built(config, size)
+    subject = _built(config, size, memory=1 << 24)
     machine = LinearMachine(config, host=subject.host)
     layer = make_layer(32, 32, 5, 4)
     exponents = choose_exponents(layer, mathematics(layer, 0.3))

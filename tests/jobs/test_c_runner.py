@@ -14,7 +14,8 @@ from gradloom.boards.firmware_files import firmware_files
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
 
-from .test_interrupted import SMALL, Steps, equal, results, steps_in
+from ..tiles import LEAST
+from .test_interrupted import Steps, equal, results, steps_in
 
 PRESET = find_preset("instantft-kv260")
 OPTIONS = PRESET.workload.options(PRESET.name, {"limit": 12, "epochs": 2, "batch": 4})
@@ -96,7 +97,7 @@ def steps():
 @pytest.fixture
 def small(make_board, steps, tmp_path):
     """A board with a small machine for diffusion, a program for it, and a job of several programs."""
-    board = make_board(SMALL, "small")
+    board = make_board(LEAST, "small")
     steps.write(board.jobs / "ours")
     return board, built(tmp_path, _native()[0], board.design), board.jobs / "ours"
 

@@ -28,7 +28,7 @@ from gradloom.systems.networks.requests import NetworkAnswers
 from gradloom.workload import silent
 
 from ..deep import deep
-from .test_interrupted import SMALL
+from ..tiles import LEAST
 
 PRESET = find_preset("instantft-kv260")
 OPTIONS = PRESET.workload.options(PRESET.name, {"limit": 12, "epochs": 2, "batch": 4})
@@ -277,8 +277,8 @@ def test_images_are_answered_over_ssh_as_in_simulated_rtl(board, direct, tmp_pat
 
 def test_a_users_network_learns_and_answers_over_ssh(make_board, tmp_path):
     """Preset tile-kv260 with a small array: steps and answers are those of simulated RTL and of the reference."""
-    preset = dataclasses.replace(find_preset("tile-kv260"), config=SMALL)
-    board = make_board(SMALL, preset.name)
+    preset = dataclasses.replace(find_preset("tile-kv260"), config=LEAST)
+    board = make_board(LEAST, preset.name)
     random, model = np.random.default_rng(0), tmp_path / "mine.onnx"
     weights = {"a": (8, 20), "b": (20, 3)}
     graph = onnx.helper.make_graph(

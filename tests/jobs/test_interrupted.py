@@ -19,14 +19,13 @@ from gradloom.jobs import on_board
 from gradloom.jobs.programs import JobRecorder, JobResults
 from gradloom.program.memory import AreaKind
 from gradloom.rtl.formats.tiles.codes import coded
-from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.run.builds.designs import design_entry
 from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.diffusion.program.step import Stepper, losses_of, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
-#: That of tests/systems/diffusion/test_rtl.py.
-SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
+from ..tiles import LEAST
+
 STEPS = 4
 
 
@@ -36,7 +35,7 @@ class Steps:
     def __init__(self):
         shapes = small_unet(size=8, channels=(16, 16), attends=(False, True), text=16, groups=4)
         self.small = SmallDiffusion.drawn(shapes, text=4, rank=2)
-        self.step = lowered(SMALL, self.small.network, self.small.learnt, images=1, lr=1e-3)
+        self.step = lowered(LEAST, self.small.network, self.small.learnt, images=1, lr=1e-3)
 
     def on(self, host):
         """Losses, all words of the adapters after the last step, and counters."""
@@ -46,7 +45,7 @@ class Steps:
 
     def write(self, folder, state=True):
         folder.mkdir(parents=True)
-        design = design_entry("small", SMALL)
+        design = design_entry("small", LEAST)
         with open(folder / "data.bin", "wb") as data:
             recorder = JobRecorder(data, design["table"])
             recorder.describe(
@@ -66,13 +65,13 @@ def steps():
 
 @pytest.fixture(scope="module")
 def direct(steps):
-    with MachineRunner.simulated(SMALL) as machine:
+    with MachineRunner.simulated(LEAST) as machine:
         return steps.on(machine.host)
 
 
 @pytest.fixture
 def board(make_board):
-    return make_board(SMALL, "small")
+    return make_board(LEAST, "small")
 
 
 def results(steps, folder, tmp_path):

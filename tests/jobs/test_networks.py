@@ -11,19 +11,17 @@ import pytest
 
 from gradloom.jobs import on_board
 from gradloom.preset import PRESETS
-from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 
 from ..systems.networks.small import write_data, write_network
+from ..tiles import LEAST
 
-#: That of tests/compiler/test_rtl.py.
-SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
-PRESET = dataclasses.replace(PRESETS["tile-kv260"], name="small", config=SMALL)
+PRESET = dataclasses.replace(PRESETS["tile-kv260"], name="small", config=LEAST)
 
 
 @pytest.mark.parametrize("method", ["lora", "instantft"])
 def test_a_job_leaves_the_words_of_the_reference(method, make_board, tmp_path):
     """Two batches, each of which the first layers see once; the board is cut off behind them, and empty then."""
-    board = make_board(SMALL, "small")
+    board = make_board(LEAST, "small")
     given = {"model": write_network(tmp_path / "n.onnx"), "data": write_data(tmp_path / "d.npz"), "method": method}
     options = PRESET.workload.options("small", {**given, "batch": 8, "limit": 16, "epochs": 3, "rank": 2, "lr": 0.02})
     folder = board.jobs / "one"

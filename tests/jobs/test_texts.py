@@ -9,19 +9,17 @@ from gradloom.firmware.device.registers import COMMAND_BYTES
 from gradloom.firmware.jobs.job import read_plan
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
-from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.asked import Asked
 from gradloom.systems.request import answered
 
 from ..cli.conftest import here
 from ..deep import deep
+from ..systems.text.conftest import CONFIG
 
 __all__ = ["here"]
 
-#: A preset of as few multipliers as a tile of 64 takes.
-SMALL = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, address_bits=40)
-PRESET = replace(find_preset("edge-qlora-kv260"), config=SMALL)
+PRESET = replace(find_preset("edge-qlora-kv260"), config=CONFIG)
 ASKED = {"model": "small", "data": "text.txt", "seq": 16, "rank": 2, "steps": 3, "generate": 0}
 
 
@@ -74,7 +72,7 @@ def _ran(folder, plan):
 
 def test_a_job_by_instantft(here, monkeypatch):
     """A text's cache is filled by a program of its own, once."""
-    other = replace(find_preset("instantft-llm-kv260"), config=SMALL)
+    other = replace(find_preset("instantft-llm-kv260"), config=CONFIG)
     options = other.workload.options(other.name, {**ASKED, "steps": 6})
     on_board.write_job(other, options, here / "job")
     plan = read_plan(here / "job")
@@ -86,7 +84,7 @@ def test_a_job_by_instantft(here, monkeypatch):
 @pytest.mark.parametrize("memory_bytes", [1 << 24])
 def test_a_fine_tune_on_a_board(here, preset, make_board, memory_bytes):
     """By the agent in front of simulated RTL: adapters are those of the reference."""
-    board = make_board(SMALL, preset.name, memory_bytes)
+    board = make_board(CONFIG, preset.name, memory_bytes)
     options = preset.workload.options(preset.name, ASKED)
     found = on_board.finetune_on(board.reach, preset, options, output=here / "found")
     from gradloom.systems.driver import finetune
@@ -99,7 +97,7 @@ def test_a_fine_tune_on_a_board(here, preset, make_board, memory_bytes):
 
 @deep
 def test_too_little_reserved_memory_is_refused(here, preset, make_board):
-    board = make_board(SMALL, preset.name, 1 << 16)
+    board = make_board(CONFIG, preset.name, 1 << 16)
     options = preset.workload.options(preset.name, {**ASKED, "steps": 1})
     with pytest.raises(Exception, match=r"the job needs [0-9,]+ bytes of memory, the board has reserved 65,536"):
         on_board.finetune_on(board.reach, preset, options, output=here / "found")
@@ -107,7 +105,7 @@ def test_too_little_reserved_memory_is_refused(here, preset, make_board):
 
 def test_an_answer_of_a_board(here, preset, make_board):
     """By the agent in front of simulated RTL, token for token as the reference."""
-    board = make_board(SMALL, preset.name, 1 << 24)
+    board = make_board(CONFIG, preset.name, 1 << 24)
     asked = Asked(name="small", preset=preset)
     options = preset.workload.options(preset.name, {"model": "small", "prompt": "th", "tokens": 2}, "infer")
     found = on_board.infer_on(board.reach, asked, options)
@@ -133,7 +131,7 @@ def test_another_adapter_finds_the_model_in_memory(here, preset, make_board, mon
     options = preset.workload.options(preset.name, {**ASKED, "steps": 2, "engine": "reference"})
     finetune(preset, options, output=here / "one")
     finetune(preset, replace(options, lr=0.1), output=here / "other")
-    board, asked, totals, answers = make_board(SMALL, preset.name, 1 << 24), Asked(name="small", preset=preset), [], []
+    board, asked, totals, answers = make_board(CONFIG, preset.name, 1 << 24), Asked(name="small", preset=preset), [], []
     for name in ("one", "one", "other"):
         given = {"model": "small", "prompt": "th", "tokens": 2, "adapter": here / name}
         options = preset.workload.options(preset.name, given, "infer")
@@ -148,7 +146,7 @@ def test_another_adapter_finds_the_model_in_memory(here, preset, make_board, mon
 
 
 def test_too_little_reserved_memory_for_an_answer_is_refused(here, preset, make_board):
-    board = make_board(SMALL, preset.name, 1 << 16)
+    board = make_board(CONFIG, preset.name, 1 << 16)
     options = preset.workload.options(preset.name, {"model": "small", "prompt": "th"}, "infer")
     with pytest.raises(ValueError, match=r"tokens=33: .* need [\d,]+ bytes of memory, the board has reserved 65,536"):
         on_board.infer_on(board.reach, Asked(name="small", preset=preset), options)

@@ -12,7 +12,6 @@ import pytest
 from gradloom.preset import PRESETS
 from gradloom.rtl.catalog import find_unit
 from gradloom.rtl.emit.verilog import convert
-from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.activity import counts as toggle_counts
 from gradloom.sim.activity.runs import ActivityRequest, network_step
 from gradloom.sim.activity.saif import read_activity, write_saif
@@ -21,6 +20,8 @@ from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.sim.run.recording import recorded
 from gradloom.workload import silent
+
+from ..tiles import ROOMY
 
 QUIET = Path(__file__).parents[1] / "soc" / "quiet_accelerator.sv"
 CYCLES = 1500
@@ -202,7 +203,6 @@ def test_two_machines_are_refused():
 
 def test_a_networks_step_is_that_of_the_reference(tmp_path):
     """The run that energy is told of, on the least array; it compares itself."""
-    config = DiffusionConfig(array_rows=16, array_columns=16, x_slots=32, w_slots=32, element_slots=2, norm_slots=2)
-    design = Design(replace(PRESETS["tile-kv260"], name="small", config=config))
+    design = Design(replace(PRESETS["tile-kv260"], name="small", config=ROOMY))
     told = network_step(ActivityRequest(design=design, samples=1, scratch=tmp_path, tell=silent, rank=3))
     assert told == "LoRA step of a convolution of 16 channels and a linear layer, 4 images of 8 by 8, rank 3"

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from gradloom.compiler.lowering import lower
-from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems import forward
 from gradloom.systems.forward import ForwardPass, result_of
@@ -13,9 +12,7 @@ from gradloom.systems.networks.task import answers
 from gradloom.workload import silent
 
 from ..compiler.nets import residual
-
-#: The least array; slots for a kernel.
-SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
+from ..tiles import LEAST
 
 
 @pytest.fixture
@@ -30,9 +27,9 @@ def made():
 
     def passes(exact):
         def lowered(samples):
-            return lower(SMALL, prepared.network, samples=samples, rules=rules)
+            return lower(LEAST, prepared.network, samples=samples, rules=rules)
 
-        return ForwardPass(SMALL, exact, lowered, tell=silent)
+        return ForwardPass(LEAST, exact, lowered, tell=silent)
 
     return prepared, passes, random.standard_normal((5, 7, 5, 3))
 

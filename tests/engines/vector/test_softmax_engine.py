@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gradloom.rtl.engines.vector.engine import VectorEngine
-from gradloom.rtl.formats.vector import ELEMENTS, PULLED, TERM, LossWord, VectorOpcode
+from gradloom.rtl.formats.vector import ELEMENTS, PROBABILITY_FRAC, PULLED, TERM, LossWord, VectorOpcode
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.reference import vector_softmax as reference
 
@@ -102,6 +102,28 @@ def test_softmax(vector_bench, lanes, row, tokens, tiles, gate, spread, limit, c
         aim=aim,
         stall=stall,
     )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_target_that_is_masked_is_met_by_nothing(vector_bench, causal):
+    """Its row has the plain probabilities, its token no loss; the last element that counts is a target as any other."""
+    shape, masks = (4, 32), {"limit": 9, "causal": causal}
+    last = 9 + causal * np.arange(4)
+    targets = last + (0, 1, 32 - last[2] - 1, 0)
+    s = scores(np.random.default_rng(1), shape, 8, 30)
+    commands = [
+        (VectorOpcode.TARGETS, {"row": 1, "tiles": 1}, {"a": targets[None]}, {}),
+        (VectorOpcode.SOFTMAX_SUMS, masks | {"gate": 8}, {"a": s}, {}),
+        (VectorOpcode.SOFTMAX, masks | {"gate": 8, "targets": 1}, {"a": s}, {"o": shape, "report": None}),
+    ]
+    found = vector_bench(make(), 16)(commands)[2]
+    level = reference.levels(s, gate_shift=8, lanes=LANES, **masks)
+    plain = reference.softmax(s, level, gate_shift=8, **masks).words
+    plain[[0, 3], last[[0, 3]]] -= 1 << PROBABILITY_FRAC
+    np.testing.assert_array_equal(found["o"], plain)
+    loss = reference.softmax(s, level, gate_shift=8, targets=np.where([1, 0, 0, 1], targets, -1), **masks).loss
+    wanted = LossWord.const({"loss": loss, "tokens": 2}).as_value().value
+    assert found["report"] == [wanted] and loss > 0
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])

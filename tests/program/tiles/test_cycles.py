@@ -12,9 +12,10 @@ from gradloom.sim.time.tiles import TileRecords
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 
 from ...compiler.nets import conv, headed, tensor
-from ...compiler.test_rtl import SMALL, network
+from ...compiler.test_rtl import network
+from ...tiles import LEAST
 
-WIDE = replace(SMALL, array_columns=32, x_slots=32, w_slots=64, element_slots=8, norm_slots=8, forwards=1)
+WIDE = replace(LEAST, array_columns=32, x_slots=32, w_slots=64, element_slots=8, norm_slots=8, forwards=1)
 
 
 def images():
@@ -28,7 +29,7 @@ def images():
 
 #: Network, machine, what learns, and cycles, beats read and written, commands of a step of 4 samples.
 STEPS = {
-    "a norm, few slots": (network, SMALL, "second,last", (16233, 3014, 1752, 447)),
+    "a norm, few slots": (network, LEAST, "second,last", (16233, 3014, 1752, 447)),
     "a norm, forwards": (network, WIDE, "*", (19570, 2239, 1104, 627)),
     "images, forwards": (images, WIDE, "*", (76359, 10276, 4999, 1074)),
     "images, results leave": (images, replace(WIDE, forwards=0), "last:2", (13489, 5178, 2408, 269)),

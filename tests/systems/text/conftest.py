@@ -8,6 +8,7 @@ import pytest
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.language import Scaling
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.run.step import StepMachine
 from gradloom.systems.text.run.training import Training
@@ -97,7 +98,7 @@ def training(frozen, adapters):
 
 @pytest.fixture(scope="session")
 def machine():
-    machine = StepMachine(CONFIG, memory_bytes=1 << 24)
+    machine = StepMachine(CONFIG, memory_bytes=MEMORY_BYTES)
     yield machine
     machine.close()
 
