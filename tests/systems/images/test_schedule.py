@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from gradloom.systems.images.integers import records
+from gradloom.systems.images.program.lowered import parameters
+from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.schedule import batches, epoch_order, initial_adapters, steps_per_epoch
+from gradloom.systems.images.simulated import learnt_words
+
+from .conftest import SMALL, small_network
 
 
 def test_an_epoch_visits_every_sample_once():
@@ -81,3 +86,18 @@ def test_a_sample_of_the_cache_is_scales_codes_and_logits(wide):
                 wanted += bytes(part[n] << 4 | part[n + 1] for n in range(0, 64, 2))
         wanted += b"".join(int(logit).to_bytes(4, "little", signed=True) for logit in [*logits[sample], 0, 0, 0])
         assert found[sample].tobytes() == wanted
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_adapters_come_back_from_their_words(rank):
+    """A rank above the design's is in parts, which lie one behind another."""
+    lowered, rng = lower(small_network(convs=1), SMALL, rank), np.random.default_rng(rank)
+    given = [
+        [rng.integers(-99, 99, shape) for shape in shapes]
+        for shapes in zip(*(((rank, tap.elements), (lowered.classes, rank)) for tap in lowered.taps))
+    ]
+    made = parameters(lowered, *given)
+    for matrices, back in zip(given, learnt_words(lowered, made["lanes"], made["head"]), strict=True):
+        assert len(back) == len(lowered.taps) > 1
+        for one, other in zip(matrices, back, strict=True):
+            np.testing.assert_array_equal(one, other)
