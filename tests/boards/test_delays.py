@@ -70,9 +70,14 @@ def test_paths_come_by_depth_then_by_the_names_of_their_ends():
     found = netlist(
         a=cell("FDRE", Q=1, D=8, C=0),
         lut=cell("LUT2", O=2, I0=1, I1=1),
-        z=cell("FDRE", Q=3, D=2, C=0),
-        c=cell("FDRE", Q=4, D=1, CE=2, R=8, C=0),
+        z=cell("FDRE", Q=3, D=1, CE=2, C=0),
+        c=cell("FDRE", Q=4, D=2, CE=1, R=8, C=0),
     ).worst(9)
     ends = [(each.levels, each.start, each.end) for each in found]
-    assert ends[:2] == [(1, "n1", "n4 (FDRE.CE)"), (1, "n1", "n3")]
-    assert ends[2:] == [(0, "constant", "n1"), (0, "n1", "n4"), (0, "constant", "n4 (FDRE.R)")]
+    assert ends[:2] == [(1, "n1", "n4"), (1, "n1", "n3 (FDRE.CE)")]
+    assert ends[2:] == [
+        (0, "constant", "n1"),
+        (0, "n1", "n4 (FDRE.CE)"),
+        (0, "constant", "n4 (FDRE.R)"),
+        (0, "n1", "n3"),
+    ]
