@@ -208,3 +208,11 @@ def test_places_of_a_side(axis, start, step):
 def test_a_gate_of_each_row():
     gate = conv(T, "gate", 1, 1)
     learnt([FIRST, gate, Multiply((T, gate.o), tensor("y", *T.shape))])
+
+
+def test_a_factor_of_nothing_is_a_table():
+    """As one below 0: the machine has no factor without a leading digit."""
+    x = tensor("x", 5, 8)
+    made = arranged(network([Activation((x,), tensor("y", 5, 8), "affine", (0.0, 0.0))], [x])).network
+    assert {type(each) for each in made.operations} == {Parameter, Multiply}
+    assert not IntegerNetwork(made).result({"x": np.ones((1, 5, 8))}).exact.any()

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.head.engine import Head
+from gradloom.rtl.engines.head.spec import SPEC
+from gradloom.rtl.engines.head.unit import HeadUnit
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.units.lora_gradient import LoraGradient
 from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench
@@ -402,3 +405,30 @@ def test_head_refuses_what_it_cannot_do(bad):
         with pytest.raises(ValueError, match=next(iter(bad))):
             Head(**bad)
         gc.collect()
+
+
+@pytest.mark.parametrize("port, room, arg", [("load_b", 2 * 3 * RANK, 0), ("load_labels", 2, 1)])
+def test_beats_beyond_the_room_are_refused_up_to_the_last(port, room, arg):
+    """A load of all that has room is taken, whatever came before it; of a longer one each beat that has none is told."""
+    dut = HeadUnit(SPEC, ImageConfig(rank=RANK, taps=3, panels=4))
+    told = []
+
+    async def bench(ctx):
+        load = getattr(dut, port)
+        for length in (room, room + 3, room, 1, room):
+            for index in range(length):
+                if index == 1:
+                    # Nothing comes between: what lies on the wires then does not count.
+                    ctx.set(load.beats.valid, 0)
+                    ctx.set(load.beats.p.index, room - 1)
+                    await ctx.tick()
+                ctx.set(load.beats.p, {"index": index, "last": index == length - 1, "arg": arg, "data": 0})
+                ctx.set(load.beats.valid, 1)
+                told.append(ctx.get(load.refuse))
+                await ctx.tick()
+        ctx.set(load.beats.p.arg, 2)
+        told.append(ctx.get(load.refuse))
+
+    play(dut, bench)
+    full = [0] * room
+    assert told == [*full, *full, 1, 1, 1, *full, 0, *full, port == "load_labels"]
