@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gradloom.firmware.device import registers
+from gradloom.firmware.jobs import job_run
 from gradloom.firmware.jobs.remote import Agent, RemoteError
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
@@ -87,3 +89,25 @@ def test_each_fault_of_the_guide_has_its_test():
         for path in (ROOT / "tests" / folder).rglob("test_*.py"):
             defined |= set(re.findall(r"^def (test_\w+)", path.read_text(), re.M))
     assert {name for row in named for name in row} <= defined
+
+
+class _Left:
+    """A machine in which a program runs that nobody waits for; another bit of its status outlives a reset."""
+
+    def __init__(self):
+        self.written, self.status = [], (1 << 32) - 1
+
+    def read32(self, address):
+        return registers.CONSTANTS["ID"] if address == registers.ID else self.status
+
+    def write32(self, address, value):
+        self.written.append((address, value))
+        self.status &= ~job_run._RUNS
+
+
+def test_what_was_left_running_has_stopped_whatever_else_the_status_says(monkeypatch):
+    monkeypatch.setattr(job_run, "_RESET_SECONDS", 0.0)
+    left = _Left()
+    for _ in range(2):
+        job_run._stop_left(left)
+    assert left.written == [(registers.CONTROL, 1 << registers.FIELDS["CONTROL.reset"][0])] and left.status

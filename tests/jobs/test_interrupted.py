@@ -1,6 +1,7 @@
 """A job of several programs goes on from its state after a power cut, and its results are the same."""
 
 import configparser
+import io
 import json
 import os
 import random
@@ -299,3 +300,13 @@ def test_the_unit_for_systemd_runs_what_was_interrupted(steps, board):
         (board.folder / "gradloom.service").write_text(text)
         said = subprocess.run([verify, "verify", board.folder / "gradloom.service"], capture_output=True, text=True)
         assert "gradloom.service" not in said.stderr, said.stderr
+
+
+@pytest.mark.parametrize(("size", "pages"), [(1, 1), (4096, 1), (4097, 2), (8192, 2), (8193, 3)])
+def test_a_jobs_window_is_the_whole_pages_that_it_reaches(size, pages):
+    design = design_entry("small", LEAST)
+    recorder = JobRecorder(io.BytesIO(), design["table"])
+    recorder.run(0, 0)
+    recorder.fetch(size - 1, 1)
+    recorder.finished()
+    assert recorder.plan(design, {}).window == 4096 * pages

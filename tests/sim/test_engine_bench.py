@@ -3,9 +3,9 @@
 from enum import IntEnum
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, signed, unsigned
 from amaranth.lib import wiring
-from amaranth.lib.data import StructLayout
+from amaranth.lib.data import ArrayLayout, StructLayout
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
@@ -13,6 +13,7 @@ from gradloom.rtl.engines.ports import TapQueue
 from gradloom.rtl.shell.engines import EngineSpec, LoadPort, StorePort
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
+from gradloom.sim.units.adapter import pack, unpack
 
 HOLD = 60
 WORDS = [3 * n + 1 for n in range(48)]
@@ -206,3 +207,11 @@ def test_what_cannot_be_played_is_refused(bench, steps, options, message):
 def test_a_command_needs_a_specification():
     with pytest.raises(ValueError, match="Command: the bench has no spec"):
         EngineBench(component=TapQueue()).run(BenchCommand(0))
+
+
+def test_numbers_below_0_stay_in_their_bits():
+    """Of a structure and an array beside each other; both ways."""
+    shape = StructLayout({"a": signed(4), "b": unsigned(3), "c": ArrayLayout(signed(5), 2)})
+    value = {"a": -3, "b": 5, "c": [-1, 7]}
+    assert pack(shape, value) == 0b00111_11111_101_1101
+    assert unpack(shape, pack(shape, value)) == value

@@ -409,7 +409,7 @@ def test_head_refuses_what_it_cannot_do(bad):
 
 @pytest.mark.parametrize("port, room, arg", [("load_b", 2 * 3 * RANK, 0), ("load_labels", 2, 1)])
 def test_beats_beyond_the_room_are_refused_up_to_the_last(port, room, arg):
-    """A load of all that has room is taken, whatever came before it; of a longer one each beat that has none is told."""
+    """A load of all that has room is taken, whatever came before it; of a longer one each beat without room is told."""
     dut = HeadUnit(SPEC, ImageConfig(rank=RANK, taps=3, panels=4))
     told = []
 
