@@ -60,8 +60,8 @@ class ElementEngine(wiring.Component):
         words --> queue --------------------------+
 
     Cycles of a command that is taken in cycle 0: from cycle :attr:`start` on a beat of results is begun in each cycle,
-    of SQUARES in each fourth, of WORDS with each beat of words. TABLE takes a
-    piece in each cycle. ``done`` follows the last of them by :attr:`finish`.
+    of SQUARES in each fourth, of WORDS with each beat of words. TABLE takes a piece in each cycle. ``done`` follows the
+    last of them by :attr:`finish`.
 
     A lane looks functions up in one of two memories, that of fixed tables and that of those which TABLE writes. Two
     lanes share them.
