@@ -56,7 +56,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     hp_ports = HP_PORTS[: len(ports.managers)]
     if ports.memory_bits not in (32, 64, 128):
         raise ValueError(
-            f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not {ports.memory_bits}"
+            f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not {ports.memory_bits}; set ports=2"
         )
     window_bytes = report.get("window_bytes", _DEFAULT_WINDOW)
     if not 0 < window_bytes < 1 << 31 or window_bytes % _PAGE:

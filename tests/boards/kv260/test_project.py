@@ -262,7 +262,7 @@ def test_a_bad_report_is_refused(tmp_path, report, change, message):
 
 
 def test_a_memory_bus_that_the_port_cannot_take_is_refused(tmp_path, make_report):
-    with pytest.raises(ValueError, match="m_axi_wdata must be 32, 64 or 128 bits wide on kv260, not 256"):
+    with pytest.raises(ValueError, match="m_axi_wdata must be 32, 64 or 128 bits wide on kv260, not 256; set ports=2"):
         boards.write_project(BOARD, tmp_path, make_report(data_bits=256))
 
 
