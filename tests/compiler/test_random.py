@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
 from gradloom.compiler.passes.arranging import arranged
@@ -217,6 +217,16 @@ DRAWS = settings(
 )
 
 
+def taken(*given, **more):
+    """Steps of a network that the machine takes; one that needs more tiles at once than there are slots is refused."""
+    try:
+        steps(*given, **more)
+    except ValueError as refused:
+        if "needs more tiles at once than its slots" not in str(refused):
+            raise
+        reject()
+
+
 @DRAWS
 @DRAWN
 def test_any_network_is_the_integers(made, samples, loss, folds, order):
@@ -226,7 +236,7 @@ def test_any_network_is_the_integers(made, samples, loss, folds, order):
     feeds = {each.name: np.random.default_rng(3).standard_normal((samples, *each.shape)) for each in network.inputs}
     (one,), (other,) = (FloatReading(each).run(feeds) for each in (network, ready))
     np.testing.assert_allclose(other, one, rtol=0, atol=1e-9 * max(1, np.abs(one).max()))
-    steps(ready, learners if loss else (), samples=samples, loss=loss, order=ORDERS[order])
+    taken(ready, learners if loss else (), samples=samples, loss=loss, order=ORDERS[order])
 
 
 @pytest.fixture(scope="module")
@@ -249,4 +259,4 @@ def test_any_network_is_the_integers_in_simulated_rtl(device, made, samples, los
     network, learners = made
     listed = arranged(network).network
     ready = folded(listed, learners) if folds else listed
-    steps(ready, learners if loss else (), samples=samples, loss=loss, machine=device, config=ROOMY)
+    taken(ready, learners if loss else (), samples=samples, loss=loss, machine=device, config=ROOMY)
