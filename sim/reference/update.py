@@ -22,6 +22,7 @@ from gradloom.rtl.formats.adamw import (
 )
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.tiles.codes import WIDE, ZERO
+from gradloom.rtl.formats.tiles.records import BEAT
 from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER, half_up
 
 __all__ = ["UpdateModel", "adamw", "update"]
@@ -165,7 +166,7 @@ class UpdateModel:
     """
 
     #: Bytes and words of a beat; opcodes SGD, ADAMW, ADAMW_CODES.
-    _bytes, _beat = 32, 8
+    _bytes, _beat = BEAT, BEAT // 4
     _sgd, _plain, _coded = 0, 1, 4
     _names = ("beta1", "beta2", "rate", "exponent", "eps", "eps_exponent", "gradient", "decay", "decay_shift", "sign")
 
@@ -196,7 +197,7 @@ class UpdateModel:
         if arg >> 7 & 1:
             self.exponent = int.from_bytes(data[:1], "little", signed=True)
             data = data[self._bytes :]
-        whole = -(-features // 16) * 16
+        whole = -(-features // (self._bytes // 2)) * (self._bytes // 2)
         codes = np.frombuffer(data, "<i2").astype(np.int64)
         if len(codes) % whole or (codes == -(1 << WIDE - 1)).any():
             raise ValueError(f"directions: {len(codes)} codes from {codes.min()}, must be rows of {whole} above -32768")

@@ -159,6 +159,7 @@ class ElementEngine(wiring.Component):
         m.d.comb += [
             ends_row.eq(at == (args.features[3:] | table.replicate(3))),
             take.eq(running & (words | table) & queue.r_rdy),
+            # mutant same-words: queue.r_en.eq(take & at.all()),
             queue.r_en.eq(take & (words | at.all())),
             go.eq(Mux(words | table, take, running)),
             # mutant three-pixels: ends_beat.eq(~squares | (step == 2)),

@@ -6,12 +6,13 @@ from amaranth.lib.wiring import In, Out
 
 from ...formats.adamw import GradientArgument
 from ...formats.tiles.codes import WIDE, ZERO
+from ...formats.tiles.records import BEAT
 from ...formats.weights.linear import ACTIVATION, MASTER
 from ...shell.signature import PortBeat
 
 __all__ = ["GradientCodes"]
 
-_BEAT, _WORDS = 256, 8
+_BEAT, _WORDS = 8 * BEAT, 8 * BEAT // MASTER.width
 _CODES = _BEAT // WIDE
 
 

@@ -394,7 +394,7 @@ LANES = {
 }
 ENGINE = {
     "factor-zero": lambda: tiles(Op.FUNCTION, (-12, -12, -12), **FORMS["sigmoid"]),
-    "whole-beats": lambda: tiles(Op.WORDS, (), features=12),
+    "same-words": lambda: tiles(Op.WORDS, (), features=12),
     "early": lambda: (
         Script()
         .load("a", 0, np.arange(1, 65).reshape(8, 8) * 500, -3)

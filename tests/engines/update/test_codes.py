@@ -66,8 +66,8 @@ def pieces(seed=0):
     """Records of all widths, in one command and in parts; one of zeros; exponents to both ends; plain words between."""
     rng = np.random.default_rng(seed)
     # Lion, whose sums nearly cancel.
-    lion = Piece(rng, 20, -13, 3, sign=1, beta2=100_000, exponent=20, gradient=108)
-    fraction, exponent, sign = (rng.integers(0, most, 2 * 3 * 24) for most in (1 << 23, 4, 2))
+    lion = Piece(rng, 20, -13, 12, sign=1, beta2=100_000, exponent=20, gradient=108)
+    fraction, exponent, sign = (rng.integers(0, most, 2 * 12 * 24) for most in (1 << 23, 4, 2))
     lion.moments = (fraction | exponent + 92 << 23 | sign << 31).astype("<u4").tobytes()
     return [
         lion,
