@@ -1,5 +1,7 @@
 """A small machine for quantised linear layers, built once and driven by the host's own driver."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,18 @@ def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):
         x=rng.normal(0, 3, (tokens, inputs)),
         dy=rng.normal(0, 1e-4, (tokens, outputs)),
     )
+
+
+@contextmanager
+def stalled(machine, stall, latency, seed):
+    """With a memory that stalls and answers late; then as it was."""
+    for name, value in (("stall", stall), ("read_latency", latency), ("seed", seed)):
+        machine.device.set(name, value)
+    try:
+        yield
+    finally:
+        machine.device.set("stall", 0)
+        machine.device.set("read_latency", 40)
 
 
 @pytest.fixture(scope="session")

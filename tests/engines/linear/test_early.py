@@ -18,7 +18,7 @@ from gradloom.systems.text.program.engines.side import append, load, store
 from gradloom.systems.text.program.sections import cut
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
-from .conftest import SMALL, make_layer
+from .conftest import SMALL, make_layer, stalled
 from .test_linear_perf import LATENCIES, agree
 
 RATE = 0.3
@@ -121,14 +121,9 @@ def test_late_operands_change_no_word(machine, seed, stall, latency, backward):
     work = plans(machine, SHAPES, seed, backward)
     made = program(work, draw, lambda number: number % 3 != 2)
     made.add(CONTROL, ControlOpcode.END)
-    for name, value in (("stall", stall), ("read_latency", latency), ("seed", seed)):
-        machine.device.set(name, value)
-    try:
+    with stalled(machine, stall, latency, seed):
         machine.host.store(0, made.code)
         machine.host.run(0, len(made), timeout=60)
-    finally:
-        machine.device.set("stall", 0)
-        machine.device.set("read_latency", 40)
     for plan, _, expected in work:
         np.testing.assert_array_equal(machine.results(plan, RATE)["dx" if backward else "y"], expected)
 
@@ -220,13 +215,8 @@ def test_operands_that_pass_through_change_no_word(machine, shape, stall, latenc
     layer = make_layer(*shape, seed=stall)
     exponents = choose_exponents(layer, mathematics(layer, RATE))
     reference = reference_step(layer, exponents, RATE)
-    for name, value in (("stall", stall), ("read_latency", latency), ("seed", stall)):
-        machine.device.set(name, value)
-    try:
+    with stalled(machine, stall, latency, stall):
         found = machine.step(layer, exponents, RATE)
-    finally:
-        machine.device.set("stall", 0)
-        machine.device.set("read_latency", 40)
     assert found.saturated == reference.saturated
     for name, words in found.tensors.items():
         np.testing.assert_array_equal(words, reference.tensors[name], name)

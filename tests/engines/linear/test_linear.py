@@ -15,7 +15,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.text.program.engines.side import append
 from gradloom.systems.text.run.linear import choose_exponents, errors, mathematics, reference_step, values
 
-from .conftest import SMALL, make_layer
+from .conftest import SMALL, make_layer, stalled
 from .side import Side, operations
 
 RATE = 0.3
@@ -44,13 +44,8 @@ def test_stalls_of_memory_change_no_word(machine, stall, latency):
     """The most stalls hold each channel of memory for 128 cycles on average."""
     layer = make_layer(48, 64, 7, 4, seed=stall)
     exponents, reference = expected(layer)
-    for name, value in (("stall", stall), ("read_latency", latency), ("seed", stall)):
-        machine.device.set(name, value)
-    try:
+    with stalled(machine, stall, latency, stall):
         found = machine.step(layer, exponents, RATE)
-    finally:
-        machine.device.set("stall", 0)
-        machine.device.set("read_latency", 40)
     assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
 
 

@@ -22,7 +22,7 @@ from gradloom.systems.text.program.jobs import Transfer, in_panels
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from ...deep import deep
-from .conftest import SMALL, make_layer
+from .conftest import SMALL, make_layer, stalled
 from .test_linear_perf import agree, layer_plan, load, store
 
 #: Panels of three tiles and four parts; eight outputs and twelve columns go across each other as two and twelve do not.
@@ -146,13 +146,8 @@ def test_a_step_equals_the_reference_word_for_word(machine, outputs, inputs, tok
 def test_stalls_of_memory_change_no_word(machine, stall, latency):
     edge = machine.config.edge
     layer = make_layer(5 * edge, 4 * edge, 13, machine.config.rank, edge=edge, seed=stall)
-    for name, value in (("stall", stall), ("read_latency", latency), ("seed", stall)):
-        machine.device.set(name, value)
-    try:
+    with stalled(machine, stall, latency, stall):
         _step(machine, layer)
-    finally:
-        machine.device.set("stall", 0)
-        machine.device.set("read_latency", 40)
 
 
 @deep

@@ -16,7 +16,7 @@ from gradloom.systems.text.program.engines.linear import chain
 from gradloom.systems.text.program.engines.side import PIECE, SideTensor, append, vector
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
-from .conftest import SMALL, make_layer
+from .conftest import SMALL, make_layer, stalled
 from .side import Side, operations, weave
 
 BEAT = SMALL.data_bits // 8
@@ -78,13 +78,8 @@ def test_work_between_the_tiles_of_a_product_changes_no_word(machine, rule, limi
     # The gradients' h must stay.
     job = replace(beside.job(), rank=0, lanes=())
     work = [*product(plan.job()), *product(plan.job(backward=True)), *weave(product(job), pieces, BEAT)]
-    for name, value in (("stall", stall), ("read_latency", latency), ("seed", stall)):
-        machine.device.set(name, value)
-    try:
+    with stalled(machine, stall, latency, stall):
         counters = run(machine, work)
-    finally:
-        machine.device.set("stall", 0)
-        machine.device.set("read_latency", 40)
     side.check()
     for name, words in machine.results(plan, rule).items():
         np.testing.assert_array_equal(words, step.tensors[name], err_msg=name)

@@ -1,17 +1,18 @@
 """A LoRA step of a small UNet in simulated RTL of the whole machine."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
-from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine as Models
 from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.diffusion.program.step import Stepper, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
-#: The least array; slots for a convolution, and for an image. Others' machines have two ports.
-SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2, ports=1)
+from ...tiles import LEAST
+
+#: Others' machines have two ports.
+SMALL = replace(LEAST, ports=1)
 TAKERS = {"product": "xw", "element": "ab", "norm": "ab"}
 
 
