@@ -12,7 +12,7 @@ from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 
-from ..weights.matrices import HALF, ROWS, TapRows, portions, rest_of, together
+from ..weights.matrices import HALF, ROWS, TapRows, parted, portions, rest_of, together
 from ..weights.packed import is_packed, kernel_codes, place
 from .base import WHOLE, Kept, Moved, Stacked
 from .gathers import Gather, addresses, by_lines, runs, shifts
@@ -258,10 +258,10 @@ class Convolutions(Products):
         self, made: DraftValue, summands: Sequence[Summand], *, layer: Convolution | None = None, back: bool = False
     ) -> None:
         """Sums of products by address, and of own rows; ``layer``: whose result it is."""
-        summands = [part for each in summands for part in each.cut()]
+        summands = [part for each in summands for part in each.cut(back)]
         counts = [each.counts(back) for each in summands]
         begins = list(accumulate(map(len, counts), initial=0))
-        parts = portions([count for some in counts for count in some])
+        parts = parted(counts)
         positive = layer is not None and layer.positive
 
         def some(own: DraftValue, part: slice) -> None:

@@ -121,9 +121,9 @@ class Gather:
         """Tiles that the rows of a tile come from at most."""
         return tiles_of_rows(np.stack(self.sources))
 
-    def depths(self, wide: int) -> list[range]:
+    def depths(self, wide: int, counts: Sequence[int]) -> list[range]:
         """See :func:`~..weights.matrices.depths`."""
-        return depths_of(np.stack(self.sources), wide)
+        return depths_of(np.stack(self.sources), wide, counts)
 
     def terms(
         self,
@@ -200,9 +200,9 @@ def tiles_of_rows(sources: np.ndarray) -> int:
     return max(int((whole.max((0, 2)) - first).max()) + 1, 0)
 
 
-def depths_of(rows: np.ndarray, wide: int) -> list[range]:
+def depths_of(rows: np.ndarray, wide: int, counts: Sequence[int]) -> list[range]:
     """:func:`~..weights.matrices.depths` of places ``[taps, rows]``."""
-    return depths(wide, max(tiles_of_rows(own[None]) for own in rows), tiles_of_rows(rows))
+    return depths(wide, max(tiles_of_rows(own[None]) for own in rows), tiles_of_rows(rows), counts)
 
 
 def _reach(rows: np.ndarray) -> tuple[int, int] | None:

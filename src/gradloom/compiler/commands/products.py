@@ -32,11 +32,11 @@ class Summand:
     pairs: Sequence[Pair] = ()
     deep: range | None = None
 
-    def cut(self) -> "list[Summand]":
-        """The same as several that are held at once tap by tap."""
+    def cut(self, back: bool) -> "list[Summand]":
+        """The same as several by depth, where that reads less; see :func:`~..weights.matrices.depths`."""
         if self.gather is None:
             return [self]
-        parts = self.gather.depths(max(x.wide for x, _ in self.pairs))
+        parts = self.gather.depths(max(x.wide for x, _ in self.pairs), self.counts(back))
         if len(parts) == 1:
             return [self]
         return [replace(self, rows=() if n else self.rows, deep=deep) for n, deep in enumerate(parts)]

@@ -25,7 +25,7 @@ from ..commands.base import WHOLE, is_plain
 from ..commands.elements import beside
 from ..commands.gathers import Gather, addresses, by_lines, shifts
 from ..commands.tied import taken_back
-from ..weights.matrices import ROWS, TapRows, portions, together
+from ..weights.matrices import ROWS, TapRows, parted, portions, together
 from .between import Between
 from .held import Counts, Held, columns
 from .kernels import SAME, came, shifted
@@ -265,10 +265,10 @@ class IntegerNetwork(CodedWeights, Between):
         self, summands: Sequence[Summand], *, back: bool = False, bias: TileCoded | None = None, positive: bool = False
     ) -> Held:
         """Sums of products by address, and of own rows, in parts where they are many."""
-        summands = [part for each in summands for part in each.cut()]
+        summands = [part for each in summands for part in each.cut(self._summed_tiles(each, back))]
         counts = [self._summed_tiles(each, back) for each in summands]
         begins = list(accumulate(map(len, counts), initial=0))
-        parts, made = portions([count for some in counts for count in some]), []
+        parts, made = parted(counts), []
         for part in parts:
             some: list[tuple[Any, ...]] = []
             for each, begin, end in zip(summands, begins, begins[1:]):

@@ -28,11 +28,11 @@ class Summand:
     pairs: Sequence[tuple[Held, str]] = ()
     deep: range | None = None
 
-    def cut(self) -> "list[Summand]":
-        """The same as several that are held at once tap by tap."""
+    def cut(self, counts: Sequence[int]) -> "list[Summand]":
+        """The same as several by depth, where that reads less; ``counts``: tiles of each tap."""
         if self.rows is None:
             return [self]
-        parts = depths_of(self.rows, max(map(_wide, self.pairs)))
+        parts = depths_of(self.rows, max(map(_wide, self.pairs)), counts)
         if len(parts) == 1:
             return [self]
         return [replace(self, more=() if n else self.more, deep=deep) for n, deep in enumerate(parts)]
