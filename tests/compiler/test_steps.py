@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.compiler.lowering import lower
+from gradloom.compiler.passes.doubling import doubled
 from gradloom.graph.operations import (
     Activation,
     Add,
@@ -114,6 +115,17 @@ def test_convolutions_of_many_channels(features, made, rank, sums):
     names = [each.name for each in step.values]
     name = "second.part" if features > made else "first.part.part"
     assert sum(each.startswith(name) and each[len(name) :].isdigit() for each in names) == sums
+
+
+@pytest.mark.parametrize(("features", "codes", "sums"), [(500, 1, 0), (570, 1, 3), (300, 2, 3)])
+def test_strides_whose_rows_are_of_more_tiles_than_slots_hold(features, codes, sums):
+    """Rows of a tile lie in four tiles, of each tile of channels, and of the second codes too."""
+    x = tensor("x", 16, 16, 5)
+    first = conv(x, "first", features, 1)
+    net = headed([first, conv(first.o, "second", 10, 1, stride=2)], [x])
+    net = doubled(net, {"second": codes}) if codes > 1 else net
+    step, _, _ = steps(net, ["first.bias"], samples=1, loss="classes", order=ORDERS[0])
+    assert sum(each.name.removeprefix("second.part").isdigit() for each in step.values) == sums
 
 
 @pytest.mark.parametrize("order", ORDERS)

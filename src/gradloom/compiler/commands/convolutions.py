@@ -261,7 +261,7 @@ class Convolutions(Products):
         summands = [part for each in summands for part in each.cut(back)]
         counts = [each.counts(back) for each in summands]
         begins = list(accumulate(map(len, counts), initial=0))
-        parts = parted(counts)
+        parts = parted(counts, sum(each.streamed for each in summands))
         positive = layer is not None and layer.positive
 
         def some(own: DraftValue, part: slice) -> None:

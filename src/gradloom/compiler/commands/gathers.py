@@ -121,9 +121,9 @@ class Gather:
         """Tiles that the rows of a tile come from at most."""
         return tiles_of_rows(np.stack(self.sources))
 
-    def depths(self, wide: int, counts: Sequence[int]) -> list[range]:
-        """See :func:`~..weights.matrices.depths`."""
-        return depths_of(np.stack(self.sources), wide, counts)
+    def depths(self, wide: int, counts: Sequence[int], tensors: int) -> list[range]:
+        """See :func:`depths_of`."""
+        return depths_of(np.stack(self.sources), wide, counts, tensors)
 
     def terms(
         self,
@@ -200,9 +200,10 @@ def tiles_of_rows(sources: np.ndarray) -> int:
     return max(int((whole.max((0, 2)) - first).max()) + 1, 0)
 
 
-def depths_of(rows: np.ndarray, wide: int, counts: Sequence[int]) -> list[range]:
-    """:func:`~..weights.matrices.depths` of places ``[taps, rows]``."""
-    return depths(wide, max(tiles_of_rows(own[None]) for own in rows), tiles_of_rows(rows), counts)
+def depths_of(rows: np.ndarray, wide: int, counts: Sequence[int], tensors: int) -> list[range]:
+    """:func:`~..weights.matrices.depths` of places ``[taps, rows]`` in so many tensors."""
+    alone = max(tiles_of_rows(own[None]) for own in rows)
+    return depths(wide, tensors * alone, tensors * tiles_of_rows(rows), counts)
 
 
 def _reach(rows: np.ndarray) -> tuple[int, int] | None:

@@ -36,7 +36,8 @@ class Summand:
         """The same as several by depth, where that reads less; see :func:`~..weights.matrices.depths`."""
         if self.gather is None:
             return [self]
-        parts = self.gather.depths(max(x.wide for x, _ in self.pairs), self.counts(back))
+        tensors = {x.name: x.wide for x, _ in self.pairs}
+        parts = self.gather.depths(max(tensors.values()), self.counts(back), len(tensors))
         if len(parts) == 1:
             return [self]
         return [replace(self, rows=() if n else self.rows, deep=deep) for n, deep in enumerate(parts)]
@@ -53,7 +54,8 @@ class Summand:
     def streamed(self) -> int:
         """Tiles of tensors that a tile of the result takes at most."""
         reach = 0 if self.gather is None else self.gather.tiles
-        return reach * sum(x.wide for x, _ in self.pairs) + sum(x.wide for x, _ in self.rows)
+        wide = {x.name: len(among(x.wide, self.deep)) for x, _ in self.pairs}
+        return reach * sum(wide.values()) + sum(x.wide for x, _ in self.rows)
 
 
 class Products(Elements):

@@ -268,7 +268,7 @@ class IntegerNetwork(CodedWeights, Between):
         summands = [part for each in summands for part in each.cut(self._summed_tiles(each, back))]
         counts = [self._summed_tiles(each, back) for each in summands]
         begins = list(accumulate(map(len, counts), initial=0))
-        parts, made = parted(counts), []
+        parts, made = parted(counts, sum(each.streamed for each in summands)), []
         for part in parts:
             some: list[tuple[Any, ...]] = []
             for each, begin, end in zip(summands, begins, begins[1:]):

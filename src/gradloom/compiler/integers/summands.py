@@ -32,7 +32,8 @@ class Summand:
         """The same as several by depth, where that reads less; ``counts``: tiles of each tap."""
         if self.rows is None:
             return [self]
-        parts = depths_of(self.rows, max(map(_wide, self.pairs)), counts)
+        tensors = self._tensors
+        parts = depths_of(self.rows, max(map(_wide, tensors)), counts, len(tensors))
         if len(parts) == 1:
             return [self]
         return [replace(self, more=() if n else self.more, deep=deep) for n, deep in enumerate(parts)]
@@ -49,8 +50,14 @@ class Summand:
     def streamed(self) -> int:
         """Tiles of tensors that a tile of the result takes at most."""
         reach = 0 if self.rows is None else tiles_of_rows(self.rows)
-        return reach * sum(map(_wide, self.pairs)) + sum(x.exponents.shape[1] for x, _ in self.more)
+        wide = sum(len(among(_wide(x), self.deep)) for x in self._tensors)
+        return reach * wide + sum(x.exponents.shape[1] for x, _ in self.more)
+
+    @property
+    def _tensors(self) -> list[Held]:
+        """Those of the pairs."""
+        return list({id(x): x for x, _ in self.pairs}.values())
 
 
-def _wide(pair: tuple[Held, str]) -> int:
-    return -(-pair[0].exact.shape[1] // EDGE)
+def _wide(x: Held) -> int:
+    return -(-x.exact.shape[1] // EDGE)

@@ -107,28 +107,28 @@ def portions(counts: Sequence[int], most: int | None = None) -> list[slice]:
 def depths(wide: int, alone: int, reach: int, counts: Sequence[int]) -> list[range]:
     """Parts of the ``wide`` tiles that products by address are summed over.
 
-    There are several where a part of the sum has one tap alone: by depth, rows that neighbours in a column have read
-    are still there, and come once for all taps. So there are where the rows of one tap are of more tiles than are held
-    at once. ``alone``: tiles of rows that a tap reads for a tile of the result, ``reach``: all taps; ``counts``: tiles
-    of each tap.
+    There are several where the rows that are read are of more tiles than are held at once, or where a part of the sum
+    has one tap alone: by depth, rows that neighbours in a column have read are still there, and come once for all
+    taps. ``alone``: tiles of rows that a tap reads for a tile of the result, ``reach``: all taps; ``counts``: tiles of
+    each tap.
     """
     half, total = HELD // 2, sum(counts)
-    if alone * wide <= HELD and (total <= HELD or total // len(counts) <= half // 2):
+    if max(total, reach * wide) <= HELD or (HELD < total <= half // 2 * len(counts) and alone * wide <= HELD):
         return [range(wide)]
     count = -(-wide // max(min(half // reach, half // len(counts)), 1))
     step = -(-wide // count)
     return [range(first, min(first + step, wide)) for first in range(0, wide, step)]
 
 
-def parted(counts: Sequence[Sequence[int]]) -> list[slice]:
+def parted(counts: Sequence[Sequence[int]], streamed: int) -> list[slice]:
     """Parts of a sum of summands, of each tap of which a tile of the result takes so many tiles.
 
-    All of it, or else :func:`portions` of each summand.
+    All of it where that and ``streamed`` tiles of tensors are held at once, or else :func:`portions` of each summand.
     """
-    begins = accumulate(map(len, counts), initial=0)
-    if sum(map(sum, counts)) <= HELD:
+    if max(streamed, sum(map(sum, counts))) <= HELD:
         return [slice(0, sum(map(len, counts)))]
-    return [slice(part.start + begin, part.stop + begin) for begin, own in zip(begins, counts) for part in portions(own)]
+    begins = accumulate(map(len, counts), initial=0)
+    return [slice(at + part.start, at + part.stop) for at, own in zip(begins, counts) for part in portions(own)]
 
 
 def among(wide: int, deep: range | None) -> range:
