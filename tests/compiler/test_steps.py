@@ -98,7 +98,7 @@ def test_gradients_by_convolutions_that_read_one_tensor_are_one_sum(features, ke
 
 @pytest.mark.parametrize(
     ("features", "made", "rank", "sums"),
-    [(500, 10, 0, 5), (10, 500, 0, 5), (570, 10, 0, 9), (1090, 10, 0, 18), (1090, 10, 2, 18), (10, 1090, 0, 18)],
+    [(500, 10, 0, 5), (10, 500, 0, 5), (630, 10, 0, 10), (1090, 10, 0, 18), (1090, 10, 2, 18), (10, 1090, 0, 18)],
 )
 def test_convolutions_of_many_channels(features, made, rank, sums):
     """Two taps of 8 tiles of channels are held at once; of more than 8 all taps of a tile of channels are.
@@ -117,12 +117,15 @@ def test_convolutions_of_many_channels(features, made, rank, sums):
     assert sum(each.startswith(name) and each[len(name) :].isdigit() for each in names) == sums
 
 
-@pytest.mark.parametrize(("features", "codes", "sums"), [(500, 1, 0), (570, 1, 3), (300, 2, 3)])
-def test_strides_whose_rows_are_of_more_tiles_than_slots_hold(features, codes, sums):
-    """Rows of a tile lie in four tiles, of each tile of channels, and of the second codes too."""
-    x = tensor("x", 16, 16, 5)
+@pytest.mark.parametrize(
+    ("features", "side", "kernel", "codes", "sums"),
+    [(500, 16, 1, 1, 0), (570, 16, 1, 1, 3), (300, 16, 1, 2, 3), (500, 24, 3, 1, 8)],
+)
+def test_strides_whose_rows_are_of_more_tiles_than_slots_hold(features, side, kernel, codes, sums):
+    """Rows of a tile lie in four tiles, of 24 pixels a line in five, of each tile of channels and of second codes."""
+    x = tensor("x", side, side, 5)
     first = conv(x, "first", features, 1)
-    net = headed([first, conv(first.o, "second", 10, 1, stride=2)], [x])
+    net = headed([first, conv(first.o, "second", 10, kernel, stride=2)], [x])
     net = doubled(net, {"second": codes}) if codes > 1 else net
     step, _, _ = steps(net, ["first.bias"], samples=1, loss="classes", order=ORDERS[0])
     assert sum(each.name.removeprefix("second.part").isdigit() for each in step.values) == sums
