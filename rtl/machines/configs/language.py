@@ -21,5 +21,9 @@ class LanguageConfig(VectorParameters, UpdateParameters, GradientParameters, She
 
     @property
     def head_part(self) -> int:
-        """Tiles of logits whose gradient is the input of a product: two such inputs of 64 tokens are on chip."""
-        return max(16, self.depth // 128)
+        """Tiles of logits whose gradient is the input of a product.
+
+        Two such inputs of 64 tokens are on chip. Beside panels of several tiles the bus is what counts, and sums of
+        parts are on it: there the next input has an eighth of the room to begin in.
+        """
+        return max(16, self.depth // 128) if self.span == 1 else max(8, 7 * self.depth // 512)

@@ -58,7 +58,7 @@ def parted(adapters, x):
 def test_a_head_in_parts(adapters, fresh):
     """Parts are as long as the machine's depth lets them be."""
     _, run = compared(parted(adapters, np.random.default_rng(1).normal(size=(9, 128))), fresh)
-    assert {"2.part.0", "2.part.32", "2.sum.32"} <= set(run.values) and "2.part.16" not in run.values
+    assert {"2.part.0", "2.part.56", "2.sum.56"} <= set(run.values) and "2.part.32" not in run.values
 
 
 @deep

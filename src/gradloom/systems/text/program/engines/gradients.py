@@ -54,6 +54,8 @@ class Gradients(Reading):
             back = hidden(self.layout[f"{name}.{kept}"], self.config, slot=slot, tokens=source.rows, rank=adapter.rank)
             restore = side.load(back.offset, back.beats, GRADIENT.load("hidden"), back.argument)
             beats = source.rows * self.config.row_beats
+            # h comes with the first piece, which would fit into no gap if it were longer by that.
+            most = max(limit - back.beats, limit // 2)
             step = source.count if self.most is None else max(2 * self.most // (adapter.rank * beats), 1)
             for start in range(0, source.count, step):
                 tiles = min(step, source.count - start)
@@ -67,7 +69,7 @@ class Gradients(Reading):
                     rank=adapter.rank,
                     slot=slot,
                     shift=shifts[which],
-                    limit=limit,
+                    limit=most,
                     post=(_GRADED,) if last else (),
                 )
                 waits = which == "gb" and self.graded and not start
