@@ -204,6 +204,27 @@ def test_inputs_overwrite_only_those_of_products_that_are_done(machine, step):
         }
 
 
+def test_operands_that_are_used_again_stay_until_the_last_product_has_read_them(machine):
+    shapes = [(32, 32, 8, 2), (16, 16, 8, 2), (48, 32, 8, 2), *[(16, 64, 8, 2)] * 8, (32, 32, 8, 2)]
+    jobs = [job for _, job, _ in plans(machine, shapes, 0, False)]
+    first, last = 2, len(jobs) - 1
+    jobs = [replace(job, operands=jobs[0].operands) if n in (first, last) else job for n, job in enumerate(jobs)]
+    inputs = Inputs(jobs, SMALL, lambda before, index: True)
+    assert [n for n in range(len(jobs)) if inputs.again(n)] == [first]
+    assert inputs.bases(first)[0] == inputs.bases(0)[0]
+    assert not [each for each in inputs.loads(first, 8) if each.words]
+    place = inputs.bases(0)[0]
+    kept, over = range(place, place + jobs[0].words), 0
+    for index in range(1, len(jobs)):
+        for each in inputs.loads(index, 8):
+            word = each.step.operands["arg"] & 0xFFFF
+            if each.step.operands["dest"] == LINEAR.load("operands") and word in kept:
+                assert first < each.freed <= index
+                over += 1
+    assert over
+    assert not any(map(Inputs(jobs, SMALL).again, range(len(jobs))))
+
+
 #: Outputs, inputs, tokens and rank of layers whose input, or its gradient, is larger than operand memory.
 LARGE = [(48, 320, 8, 2), (16, 384, 7, 2), (320, 32, 8, 2)]
 

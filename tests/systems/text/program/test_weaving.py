@@ -25,10 +25,10 @@ def steps(training):
 
 
 def operands_of(steps):
-    """Of each product: its command, and the loads of its operands, which follow each other."""
+    """Of each product that brings some: its command, and the loads of its operands, which follow each other."""
     loads = iter([n for n, step in enumerate(steps) if step.engine == LOAD and step.operands["dest"] == OPERANDS])
     for place, step in enumerate(steps):
-        if step.engine == LINEAR:
+        if step.engine == LINEAR and step.operands["early"]:
             left, own = step.operands["inner"] * step.operands["tokens"] * CONFIG.row_beats, []
             while left:
                 own.append(next(loads))

@@ -18,7 +18,7 @@ from ..operations.elements import Loss
 from ..operations.tensors import TensorSlice
 from .jobs import ProductJob, Transfer
 
-__all__ = ["PAUSE", "apart", "by_rows", "cut", "is_pause", "rows_of"]
+__all__ = ["PAUSE", "apart", "by_rows", "cut", "is_pause", "outputs_of", "rows_of"]
 
 PAUSE = Instruction(CONTROL, ControlOpcode.YIELD, {})
 
@@ -71,13 +71,19 @@ def cut(job: ProductJob, config: LanguageConfig, cycles: float = 1 << 62) -> Ite
         parts = whole
     bounds = [min(whole * part // parts * config.span, job.outer) for part in range(parts + 1)]
     for first, end in zip(bounds, bounds[1:]):
-        yield replace(
-            job,
-            outer=end - first,
-            tiles=job.tiles[first * job.inner : end * job.inner],
-            result=_piece(job.result, first, end, job.outer, config, job.stride),
-            lanes=(job.lanes[0], _piece(job.lanes[1], first, end, job.outer, config)) if job.lanes else (),
-        )
+        yield outputs_of(job, range(first, end), config)
+
+
+def outputs_of(job: ProductJob, outputs: range, config: LanguageConfig) -> ProductJob:
+    """The product of some neighbouring tiles of outputs: whole panels, or the last. It makes h again."""
+    first, end = outputs.start, outputs.stop
+    return replace(
+        job,
+        outer=end - first,
+        tiles=job.tiles[first * job.inner : end * job.inner],
+        result=_piece(job.result, first, end, job.outer, config, job.stride),
+        lanes=(job.lanes[0], _piece(job.lanes[1], first, end, job.outer, config)) if job.lanes else (),
+    )
 
 
 #: Passes of a loss over its logits, as the weaver counts beats: two that read and one that writes.

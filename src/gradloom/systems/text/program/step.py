@@ -22,8 +22,9 @@ from .engines.gradients import Gradients
 from .engines.updates import UpdatePieces, place_packed
 from .engines.vectors import Vectors
 from .layout import Layout
+from .parted import Part, parted
 from .products import ProductOrder
-from .sections import by_rows, rows_of
+from .sections import by_rows, outputs_of, rows_of
 from .weaving.weave import weave
 from .weaving.work import Main, Side, gap
 
@@ -131,10 +132,15 @@ class _Lowering:
         place_packed(operations, self.layout, self.config)
         products = ProductOrder(self.frac, self.layout, self.config)
         gradients = Gradients(self.frac, self.layout, self.config, self.most)
-        for order, operation in enumerate(operations):
+        # Sections between YIELDs are planned for work in the order of the list.
+        listed = parted(operations, self.config) if self.every is None else map(Part, range(late), operations)
+        for each in listed:
+            order, operation = each.order, each.operation
             if isinstance(operation, Product):
                 limit = beside if isinstance(operation.weight, MatrixRows) else plain
-                main.append(products.main(order, operation))
+                whole = products.main(order, operation)
+                job = whole.job if each.outputs is None else outputs_of(whole.job, each.outputs, self.config)
+                main.append(replace(whole, job=job))
             elif isinstance(operation, Gradient | TokenSum):
                 pace = operation.adapter.rank // 2 if isinstance(operation, Gradient) else 1
                 sides.append(Side(order, GRADIENT, deque(gradients.do(operation, limit)), lazy=True, pace=pace))
@@ -148,8 +154,8 @@ class _Lowering:
                 lazy = isinstance(operation, Add) and operation.lazy
                 vectors = Vectors(self.frac, self.layout, self.config, limit)
                 sides += [
-                    Side(order + late * lazy, VECTOR, deque(vectors.do(each)), lazy=lazy)
-                    for each in self._parts(operation)
+                    Side(order + late * lazy, VECTOR, deque(vectors.do(part)), lazy=lazy)
+                    for part in self._parts(operation)
                 ]
         return weave(main, sides, self.config, every=self.every, move=move)
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gradloom.program.assembler import Instruction, pack
@@ -11,7 +11,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import PortNumber
 
-from ..jobs import ProductJob
+from ..jobs import ProductJob, Transfer
 from .side import load
 
 __all__ = ["FREE", "Input", "Inputs", "READY", "passes", "with_tokens"]
@@ -81,14 +81,32 @@ class Inputs:
 
     Operands of a product that has more than the memory *pass through* (:func:`passes`). Each is read for one panel of
     outputs, so others may follow as soon as the tiles behind that panel's are loaded.
+
+    A product may use the operands of one before it again, which are on chip then: it is no early command.
+
+    Parameters
+    ----------
+    same : callable, optional
+        Whether the words in memory are the same for two products, by their numbers; without it, no operands are used
+        again.
     """
 
-    def __init__(self, jobs: Sequence[ProductJob], config: LanguageConfig) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[ProductJob],
+        config: LanguageConfig,
+        same: Callable[[int, int], bool] = lambda before, index: False,
+    ) -> None:
         self.jobs, self.config = jobs, config
+        #: Where the ring is when a product's operands come, and where they are.
         self.starts: list[int] = []
+        self.places: list[int] = []
         self.lanes: list[int] = []
+        #: Of each product, how many must be done before its operands may be overwritten.
+        self.users: list[int] = []
         #: Of each product, the number of products up to the last that does not pass through before it.
         self.whole: list[int] = []
+        brought: dict[tuple[Transfer, ...], int] = {}
         start = lane = whole = 0
         for index, job in enumerate(jobs):
             self.whole.append(whole)
@@ -98,12 +116,33 @@ class Inputs:
                 lane += -lane % config.lane_depth
             self.starts.append(start)
             self.lanes.append(lane)
-            start += job.words
+            self.users.append(index + 1)
             lane += size
+            before = brought.get(job.operands)
+            if before is not None and self._held(before, start) and same(before, index):
+                self.places.append(self.places[before])
+                # Those behind them are freed behind them.
+                self.users[before:] = [index + 1] * (index + 1 - before)
+            else:
+                self.places.append(start)
+                brought[job.operands] = index
+                start += job.words
+
+    def _held(self, before: int, start: int) -> bool:
+        """Whether a product's operands are still on chip, and in one piece, when the ring is at ``start``.
+
+        Half of the memory is left to others.
+        """
+        place, depth = self.places[before], self.config.depth
+        return start - place <= depth // 2 and place % depth + self.jobs[before].words <= depth
+
+    def again(self, index: int) -> bool:
+        """Whether a product uses operands that are there."""
+        return self.places[index] != self.starts[index]
 
     def bases(self, index: int) -> tuple[int, int]:
         """First words of a product's operands and of its adapter."""
-        return self.starts[index] % self.config.depth, self.lanes[index] % self.config.lane_depth
+        return self.places[index] % self.config.depth, self.lanes[index] % self.config.lane_depth
 
     def loads(self, index: int, most: int) -> list[Input]:
         """Adapter words, then operands in their order.
@@ -121,7 +160,7 @@ class Inputs:
         if made:
             made[-1] = replace(made[-1], step=replace(made[-1].step, post=(READY,)))
         first = start
-        for transfer in job.operands:
+        for transfer in () if self.again(index) else job.operands:
             for word, words in _pieces(start, start + transfer.beats // 8, step, config.depth):
                 argument = pack(OPERAND_ARG, {"word": word % config.depth, "early": 1})
                 each = self._load(transfer.offset, word - start, words, LINEAR.load("operands"), argument)
@@ -134,7 +173,7 @@ class Inputs:
         """What operands wait for that take the place of those up to word ``end``: :class:`Input`."""
         last = bisect_left(self.starts, end, hi=index + 1) - 1
         if last < 0 or self.jobs[last].words <= self.config.depth:
-            return last + 1, (-1, 0)
+            return (self.users[last] if last >= 0 else 0), (-1, 0)
         job, freed = self.jobs[last], self.whole[last]
         tiles = -(-(end - self.starts[last]) // job.tokens) * job.outer + _BEHIND
         while last < index and tiles > len(self.jobs[last].tiles):

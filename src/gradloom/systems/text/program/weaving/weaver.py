@@ -92,7 +92,7 @@ class Weaver:
         self.ends: list[float] = []
         #: The product under way, and how many of its tiles are loaded.
         self.place = 0, 0
-        self.placed = Inputs([each.job for each in self.main], config)
+        self.placed = Inputs([each.job for each in self.main], config, self._same)
         #: Loads of each product, and the products that one of them waits for.
         self.inputs, self.awaited = with_tokens(
             self.placed.loads(index, gap(each.job.tokens, config)) for index, each in enumerate(self.main)
@@ -131,6 +131,12 @@ class Weaver:
             # Lazy work goes first where its engine is free, since other work is all that hides it now.
             self._piece(next((queue for queue in both if self._suits(queue[0], inf)), both[-1]))
         return self.made
+
+    def _same(self, before: int, index: int) -> bool:
+        """Whether a product finds on chip what one before it has read: nothing writes it, no request comes between."""
+        orders = range(self.main[before].order, self.main[index].order)
+        ranges = [(each.offset, each.offset + each.beats * self.beat) for each in self.main[index].job.operands]
+        return self.every is None and not any(self.writes.within(*each, orders) for each in ranges)
 
     # ---- sections
 
@@ -284,7 +290,7 @@ class Weaver:
                     "x_base": x_base,
                     "a_base": lane_base,
                     "b_base": lane_base + job.inner * job.rank,
-                    "early": 1,
+                    "early": int(not self.placed.again(index)),
                     **job.shifts,
                 },
                 wait=waits,

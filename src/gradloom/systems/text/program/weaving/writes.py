@@ -57,6 +57,10 @@ class Writes:
                 found = max(found, self.values[index][count - 1])
         return found
 
+    def within(self, start: int, end: int, orders: range) -> bool:
+        """Whether work of some orders writes there."""
+        return any(order in orders for index in self.over(start, end) for order in self.orders[index])
+
     def missing(self, start: int, end: int, order: int) -> Iterator[tuple[int, int, int]]:
         """The writes that make that None."""
         for index in self.over(start, end):
