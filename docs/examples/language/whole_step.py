@@ -4,9 +4,10 @@
 [--port-reads N] [--whole] [--json]``
 
 The machine of edge-qlora-kv260, or of ``--preset``; all layers and the head, adapters of rank 8 on q and v, AdamW.
-Commands do not depend on values, so that no weights are needed. Layers are equal, so that programs of ``--layers``
-layers and of one more are forecast, and each other layer is taken to cost as much as the last; ``--whole`` forecasts
-the program of all layers. The window is that of the whole program. *Useful*: multiply-accumulates of products with
+Commands do not depend on values, so that no weights are needed. Layers are equal, and parts of the vocabulary. So
+programs of ``--layers`` layers and of one more are forecast, with a part of the vocabulary and with twice as much, and
+each other layer and word is taken to cost as much as the last; ``--whole`` forecasts the program of the whole model.
+The window is that of the whole program. *Useful*: multiply-accumulates of products with
 frozen matrices and between activations, without those of adapters and those that turn tiles.
 """
 
@@ -31,6 +32,8 @@ from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import planned_step
 
 RULE = AdamW(lr=1e-3)
+#: Parts of the head in the shorter programs.
+_PARTS = 4
 
 
 def ranks_of(model: LanguageModel, config: LanguageConfig) -> dict[str, int]:
@@ -53,16 +56,34 @@ def useful(operations: Sequence[Operation]) -> int:
     )
 
 
+def extrapolated(
+    model: LanguageModel, config: LanguageConfig, tokens: int, layers: int, memory: MemoryTime
+) -> dict[str, int]:
+    """Cycles of the whole step, of a layer and of 64 words more, by the forecast of three programs."""
+    part = _PARTS * config.head_part * EDGE
+    words = min(part, model.vocab)
+
+    def told(layers: int, vocab: int) -> int:
+        program, _ = planned(replace(model, layers=layers, vocab=vocab), config, tokens)
+        return forecast(program, config=config, memory=memory).total
+
+    least = told(layers, words)
+    layer = told(layers + 1, words) - least
+    head = told(layers, words + part) - least if model.vocab > words else 0
+    whole = least + (model.layers - layers) * layer + head * (model.vocab - words) // part
+    return {"cycles": whole, "cycles_a_layer": layer, "cycles_of_64_words": head * EDGE // part}
+
+
 def main() -> None:
     """Prints cycles, time and memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", choices=sorted(BUILT_IN), default="smollm2-135m")
     parser.add_argument("--preset", choices=("edge-qlora-genesys2", "edge-qlora-kv260"), default="edge-qlora-kv260")
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--layers", type=int, default=1, help="layers of the shorter of two programs")
+    parser.add_argument("--layers", type=int, default=1, help="layers of the shortest program")
     parser.add_argument("--latency", type=int, default=100, help="cycles from a read's address to its first beat")
     parser.add_argument("--port-reads", type=int, default=8, help="reads that a port of memory keeps; 0: all")
-    parser.add_argument("--whole", action="store_true", help="forecast all layers")
+    parser.add_argument("--whole", action="store_true", help="forecast the program of the whole model")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     model, config = BUILT_IN[asked.model], PRESETS[asked.preset].config
@@ -71,22 +92,18 @@ def main() -> None:
     try:
         memory = MemoryTime(read_latency=asked.latency, port_reads=asked.port_reads)
         program, layout = planned(model, config, asked.tokens)
-        counts = [model.layers] if asked.whole else [asked.layers, asked.layers + 1]
-        told = [
-            forecast(planned(replace(model, layers=count), config, asked.tokens)[0], config=config, memory=memory).total
-            for count in counts
-        ]
+        if asked.whole:
+            cycles = {"cycles": forecast(program, config=config, memory=memory).total}
+        else:
+            cycles = extrapolated(model, config, asked.tokens, asked.layers, memory)
     except ValueError as error:
         parser.error(str(error))
-    layer = told[-1] - told[0]
-    cycles = told[0] + (model.layers - counts[0]) * layer
-    seconds = cycles / (config.clock_mhz * 1e6)
+    seconds = cycles["cycles"] / (config.clock_mhz * 1e6)
     ranks = ranks_of(model, config)
     step = StepOperations(model, asked.tokens, ranks, range(model.layers), head_part=config.head_part)
     macs = useful(training_operations(step, dict.fromkeys(ranks, 2.0), RULE))
     said = {
-        "cycles": cycles,
-        **({} if asked.whole else {"cycles_a_layer": layer}),
+        **cycles,
         "milliseconds": round(1e3 * seconds, 1),
         "useful_gmac": round(macs / 1e9, 2),
         "useful_gmac_a_second": round(macs / 1e9 / seconds, 1),
