@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.program.descent import AdamW
+from gradloom.rtl.machines.language import LINEAR
+from gradloom.systems.text.program.parted import parted as in_parts
 from gradloom.systems.text.run.step import StepMachine
 from gradloom.systems.text.run.training import Training, largest
-from gradloom.systems.text.small import frozen_of, random_tensors
+from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 from ....deep import deep
 from ..conftest import CONFIG, MODEL, TOKENS
@@ -36,6 +39,33 @@ def test_a_step_of_a_whole_model(training, machine, latency, stall):
         machine.device.set("stall", 0)
         machine.device.set("read_latency", 40)
     assert run.loss == reference.mean_loss > 1
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A layer with more queries than a panel has, on 32 tokens."""
+    model = replace(SMALL, hidden=256, inter=320, heads=4, kv_heads=2, layers=1)
+    frozen = frozen_of(random_tensors(np.random.default_rng(3), model), model)
+    random = np.random.default_rng(4)
+    adapters = {
+        name: Adapter(random.normal(0, 0.1, each.a.shape), random.normal(0, 0.1, each.b.shape), each.scale)
+        for name, each in fresh_lora(model, rank=2, targets=("q_proj", "v_proj"), layers=range(1)).items()
+    }
+    tokens = random.integers(0, model.vocab, 32).tolist()
+    return Training(frozen, tokens, adapters, range(1), rule=AdamW(lr=1e-2))
+
+
+def test_products_in_parts_use_their_operands_again(wide):
+    config = replace(TWELVE, tokens=32)
+    parts = [each.outputs for each in in_parts(wide.operations, config) if each.outputs]
+    assert parts == [range(0, 3), range(3, 4)] * 2
+    machine = StepMachine(config, memory_bytes=1 << 24)
+    frac = wide.fracs(largest(wide.exact()), headroom=1)
+    reference, run = wide.integers(frac), machine.run(wide, frac)
+    assert run.check(reference)["commands"] == len(run.instructions) and not reference.saturated
+    again = [each for each in run.instructions if each.engine == LINEAR and not each.operands["early"]]
+    assert again and len(again) < len([each for each in run.instructions if each.engine == LINEAR]) / 2
+    machine.close()
 
 
 @pytest.fixture
