@@ -138,7 +138,7 @@ class Decode:
             made += [
                 *added,
                 Norm(output.all(), "norm", normed.all(), self.step.model.norm_eps),
-                *self.step.head_products(normed, self.logits, coded=self.coded),
+                *self.step.head_products(normed.all(), self.logits, coded=self.coded),
             ]
         return made
 

@@ -23,6 +23,11 @@ class Add(Operation):
     y: TensorSlice
     lazy: bool = False
 
+    @property
+    def in_place(self) -> bool:
+        """Whether it adds to what was there before the step."""
+        return self.y.name == self.a.name
+
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.y.name: sums(frac[self.a.name], frac[self.b.name])}
 

@@ -18,7 +18,7 @@ HEADROOM = 2
 
 
 #: Gradients of the head's input by parts of the vocabulary, and their sums.
-_PARTS = re.compile(r"(\d+\.(?:part|sum))\.\d+")
+_PARTS = re.compile(r"(\d+\.(?:part|sum))\.\d+(?:@\d+)?")
 
 
 def of_any_text(largest: Mapping[str, float]) -> dict[str, float]:

@@ -53,10 +53,12 @@ class Product(Operation):
             return super().wanted(live)
         assert self.adapter is not None
         tiles = min(1 if self.adapter.rank <= _AT_ONCE else 2, self.y.count)
-        y = Tensor(self.y.name, self.y.rows, tiles * EDGE, self.y.tensor.wide)
-        return replace(self, y=y.all())
+        y = Tensor(self.y.name, self.y.tensor.rows, tiles * EDGE, self.y.tensor.wide)
+        return replace(self, y=y.some(self.y.row, self.y.rows, 0, tiles))
 
     def weight_frac(self, frac: Fracs) -> int:
+        if isinstance(self.weight, Words) and len({frac[part.name] for part in self.weight.tiles}) > 1:
+            raise ValueError(f"{self.y.name}: the tiles of its matrix have different fraction bits")
         return frac[self.weight_name] - (DROP if isinstance(self.weight, Words) else 0)
 
     def _adapter(self, frac: Fracs) -> tuple[int, int]:
@@ -87,7 +89,7 @@ class Gradient(Operation):
     """Gradients of an adapter, ``(dh' x)`` and ``(h' dy)``.
 
     They are of the products that made ``h`` and ``dh`` last. Where the step makes B, or A does not learn, there is no
-    gradient of A.
+    gradient of A. ``place``: behind the names of what is made, where that is a part of a sum.
     """
 
     lasting = True
@@ -95,15 +97,20 @@ class Gradient(Operation):
     adapter: AdapterTensors
     x: TensorSlice
     dy: TensorSlice
+    place: str = ""
+
+    def made(self, which: str) -> str:
+        """Name of ``ga`` or ``gb``."""
+        return f"{self.adapter.name}.{which}{self.place}"
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         sums = self._sums(frac)
-        return {f"{self.adapter.name}.{which}": (value - 63, value) for which, value in sums.items()}
+        return {self.made(which): (value - 63, value) for which, value in sums.items()}
 
     def shifts(self, frac: Fracs) -> dict[str, int]:
         return checked_shifts(
             self.adapter.name,
-            **{which: value - frac[f"{self.adapter.name}.{which}"] for which, value in self._sums(frac).items()},
+            **{which: value - frac[self.made(which)] for which, value in self._sums(frac).items()},
         )
 
     @property

@@ -11,25 +11,26 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 
 from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
-from gradloom.rtl.formats.vector import TILES
+from gradloom.rtl.formats.vector import PULLED, TILES
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
+from .attention import Attention
 from .base import Operation
+from .blocks import Block, blocks, by_blocks
 from .cores import Cores
-from .elements import Add, Biased, Gated, GatedBackward, Loss, Rope, Softmax, SoftmaxBackward
+from .elements import Add, Biased, Gated, GatedBackward, Loss, Rope
 from .norms import NormsOfLayers
 from .products import Gradient, Product
 from .scaling import Norm, NormBackward
 from .shapes import odd_shapes
-from .tensors import EDGE, AdapterTensors, Angles, Codes, HeadCodes, MatrixRows, Tensor, TensorSlice, Words
+from .tensors import EDGE, AdapterTensors, Angles, Codes, HeadCodes, MatrixRows, Tensor, TensorSlice
 from .vectors import LAST_NORM, StepVectors
 
-__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "StepOperations"]
+__all__ = ["HEAD_MATRIX", "LOSS", "TARGETS", "StepOperations", "longest"]
 
-#: Rows of the identity: a product with it turns a tile.
-IDENTITY = "identity"
 TARGETS, LOSS = "targets", "loss"
 HEAD_MATRIX = "head"
 #: Tensors of a layer that linears with biases make.
@@ -38,6 +39,13 @@ _MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
 _VOCAB = ((1 << TILES) - 1) * EDGE
 #: Tiles of logits that a command makes: a field of 8 bits counts them.
 _MOST = 128
+#: Keys of a row whose softmax has a gradient.
+_KEYS = 1 << PULLED
+
+
+def longest(tokens: int) -> int:
+    """Tokens of a text at most, where a machine's commands take so many: those of blocks, where it takes one."""
+    return _KEYS if tokens >= EDGE else tokens
 
 
 @dataclass(frozen=True)
@@ -98,8 +106,9 @@ class StepOperations:
         """
         if self.model.hidden > config.features:
             yield "hidden", self.model.hidden, f"the machine normalises rows of at most {config.features}"
-        if self.tokens > config.tokens:
-            yield "tokens", self.tokens, f"must be at most {config.tokens}"
+        most = longest(config.tokens)
+        if self.tokens > most:
+            yield "tokens", self.tokens, f"must be at most {most}"
         if self.model.joint_norms and self.model.attention > config.features:
             yield "heads", self.model.heads, f"the machine normalises {config.features} elements of all heads at most"
         if self.model.vocab > _VOCAB:
@@ -161,13 +170,13 @@ class StepOperations:
         """Tiles of a head."""
         return self.model.head_dim // EDGE
 
-    def of_head(self, tensor: Tensor, head: int) -> TensorSlice:
-        """A head of queries, keys or values."""
-        return tensor.part(head * self.span, self.span)
+    def attention(self, layer: int) -> Attention:
+        """Operations of a layer's attention."""
+        return Attention(self.model, layer, self.tokens, self.lift)
 
-    def tiles(self, tensor: Tensor, head: int) -> tuple[TensorSlice, ...]:
-        """Its tiles as a matrix."""
-        return tuple(tensor.part(head * self.span + number) for number in range(self.span))
+    def groups(self) -> list[tuple[int, list[int]]]:
+        """See :class:`~.attention.Attention`."""
+        return self.attention(self.layers[0]).groups()
 
     @property
     def lift(self) -> int:
@@ -198,7 +207,7 @@ class StepOperations:
         if not (self.model.biases and projection in BIASED):
             return [Product(x, weight, y, adapter=adapter)]
         made, bias = self.tensor(layer, f"{_MADE[projection]}.linear", EDGE * y.count), f"{weight.name}.bias"
-        added = Tensor(bias, self.tokens, made.features)
+        added = Tensor(bias, min(self.tokens, EDGE), made.features)
         if next_of is not None:
             made, added = next_of(made), next_of(added)
         # A row of a cache does not lie in one piece.
@@ -238,7 +247,7 @@ class StepOperations:
             # Gradients of the layer behind it are in memory by then.
             made += [*self.backward(layer), *graded]
             graded = [each for name in PROJECTIONS for each in self.cores.graded(*self.linear(layer, name))]
-        return made + graded
+        return by_blocks(made + graded, self.tokens, lambda adapter: self.codes(adapter.name))
 
     def _prepared(self, layer: int) -> list[Operation]:
         """What makes a layer's adapters."""
@@ -252,7 +261,6 @@ class StepOperations:
             "inter": model.inter,
             "q": model.attention,
             "kv": model.kv,
-            "scores": model.heads * EDGE,
         }
 
         def t(name: str, size: str, *, wide: bool = False) -> Tensor:
@@ -271,7 +279,7 @@ class StepOperations:
         x = self._residual(layer)
         attended = self.norms.behind(x, "norm1")
         raw_q, raw_k, q, k, v = t("raw_q", "q"), t("raw_k", "kv"), t("q", "q"), t("k", "kv"), t("v", "kv")
-        scores, p, context, o = t("scores", "scores"), t("p", "scores"), t("context", "q"), t("o", "hidden")
+        context, o = t("context", "q"), t("o", "hidden")
         middle = t("middle", "hidden", wide=self.wide)
         fed = self.norms.behind(middle, "norm2")
         gate, up, act, down = t("gate", "inter"), t("up", "inter"), t("act", "inter"), t("down", "hidden")
@@ -287,15 +295,10 @@ class StepOperations:
             *self.norms.normed(layer, "q_proj", raw_q),
             Rope(self.norms.plain(raw_q).all(), self.angles("q", layer), q.all()),
         ]
-        for head in range(model.heads):
-            keys = Words(self.tiles(k, self.group(head)))
-            made.append(Product(self.of_head(q, head), keys, scores.part(head), lift=self.lift))
-            made.append(Softmax(scores.part(head), p.part(head)))
+        made += self.attention(layer).scored(q, k)
         # Under it, the last softmaxes are made.
         made += scaled("v_proj", attended, v)
-        for head in range(model.heads):
-            values = Words(self.tiles(v, self.group(head)))
-            made.append(Product(p.part(head), values, self.of_head(context, head), backward=True))
+        made += self.attention(layer).mixed(v, context)
         made += [
             *through("o_proj", context, o),
             *self.norms.placed(layer, "norm3", o),
@@ -339,7 +342,7 @@ class StepOperations:
             made.extend(operations)
             return dx
 
-        hidden, inter, wide, kv, pairs = model.hidden, model.inter, model.attention, model.kv, model.heads * EDGE
+        hidden, inter, wide, kv = model.hidden, model.inter, model.attention, model.kv
         dy = self.tensor(layer + 1, "dx", hidden)
         x, middle = self._residual(layer), t("middle", hidden, wide=self.wide)
         gate, up, act, fed = t("gate", inter), t("up", inter), t("act", inter), self.norms.behind(middle, "norm2")
@@ -360,59 +363,21 @@ class StepOperations:
         before, normed = learnt.norm_back(layer, "norm3", t("o", hidden), dmiddle, t("do", hidden))
         made += before
         back("o_proj", normed.all(), context.all(), dcontext.all())
-        q, k, v, p, dp, ds = (
-            t(name, size)
-            for name, size in (("q", wide), ("k", kv), ("v", kv), ("p", pairs), ("dp", pairs), ("ds", pairs))
-        )
-        turned_p, turned_ds = t("turned_p", pairs), t("turned_ds", pairs)
+        attention, q, k, v = self.attention(layer), t("q", wide), t("k", kv), t("v", kv)
         dq, dk, dv = t("dq", wide), t("dk", kv), t("dv", kv)
-        identity = Tensor(IDENTITY, self.tokens, EDGE)
-        for head in range(model.heads):
-            made.append(Product(self.of_head(dcontext, head), Words(self.tiles(v, self.group(head))), dp.part(head)))
-            made.append(SoftmaxBackward(p.part(head), dp.part(head), ds.part(head)))
-
-        def turned(source: Tensor, result: Tensor) -> None:
-            for _, heads in self.groups():
-                made.append(
-                    Product(
-                        identity.all(),
-                        Words(tuple(source.part(head) for head in heads)),
-                        result.part(heads[0], len(heads)),
-                    )
-                )
-
-        def gathered(rows: Tensor, against: Tensor, result: Tensor, lift: int) -> None:
-            for group, heads in self.groups():
-                made.append(
-                    Product(
-                        rows.part(heads[0], len(heads)),
-                        Words(
-                            tuple(
-                                each for tiles in zip(*(self.tiles(against, head) for head in heads)) for each in tiles
-                            )
-                        ),
-                        self.of_head(result, group),
-                        backward=True,
-                        lift=lift,
-                    )
-                )
-
+        made += attention.scored_back(dcontext, v)
         attended = self.norms.behind(x, "norm1")
         raw_dq, raw_dk = t("raw_dq", wide), t("raw_dk", kv)
         by_q, by_k, by_v, by_kv, dattended = (
             t(name, hidden) for name in ("dattended.q", "dattended.k", "dattended.v", "dattended.kv", "dattended")
         )
-        turned(p, turned_p)
-        gathered(turned_p, dcontext, dv, 0)
+        made += attention.gathered("p", dcontext, dv)
         # Under it, the gradients of the last softmaxes are made.
         back("v_proj", unscaled("v_proj", v, dv).all(), attended.all(), by_v.all())
-        turned(ds, turned_ds)
-        gathered(turned_ds, q, dk, self.lift)
+        made += attention.gathered("ds", q, dk, self.lift)
         made.append(Rope(dk.all(), self.angles("dk", layer), self.norms.plain(raw_dk).all(), turn=True))
         made += self.norms.normed_back(layer, "k_proj", t("raw_k", kv), raw_dk)
-        for head in range(model.heads):
-            keys = Words(self.tiles(k, self.group(head)))
-            made.append(Product(ds.part(head), keys, self.of_head(dq, head), backward=True, lift=self.lift))
+        made += attention.keyed(k, dq)
         made.append(Rope(dq.all(), self.angles("dq", layer), self.norms.plain(raw_dq).all(), turn=True))
         made += self.norms.normed_back(layer, "q_proj", t("raw_q", wide), raw_dq)
         back("k_proj", unscaled("k_proj", t("raw_k", kv), raw_dk).all(), attended.all(), by_k.all())
@@ -435,52 +400,54 @@ class StepOperations:
         vocab = -(-model.vocab // EDGE) * EDGE
         x = x or self.output
         normed = self.tensor(after, "normed", model.hidden)
-        logits, d = self.tensor(after, "logits", vocab), self.tensor(after, "dlogits", vocab)
-        made: list[Operation] = [
-            Norm(x.all(), "norm", normed.all(), model.norm_eps),
-            *self.head_products(normed, logits),
-        ]
-        made.append(Loss(logits.all(), TARGETS, d.all(), LOSS, model.vocab))
+        made: list[Operation] = [Norm(x.all(), "norm", normed.all(), model.norm_eps)]
+        parts = blocks(self.tokens)
+        for block, before in zip_longest(parts, [None, *parts]):
+            # A block's loss is made under the next one's logits.
+            if block is not None:
+                made += self._foretold(after, block, normed)
+            if before is not None:
+                made += self._foretold_back(after, before, x)
+        return made + self.learnt.norm_sum(LAST_NORM)
+
+    def _of_block(self, after: int, block: Block, name: str, features: int) -> Tensor:
+        return Tensor(f"{after}.{block.named(name)}", block.rows, features)
+
+    def _foretold(self, after: int, block: Block, normed: Tensor) -> list[Operation]:
+        """Logits of a block, and its loss."""
+        vocab = -(-self.model.vocab // EDGE) * EDGE
+        logits, d = (self._of_block(after, block, name, vocab) for name in ("logits", "dlogits"))
+        loss = Loss(logits.all(), block.named(TARGETS), d.all(), block.named(LOSS), self.model.vocab)
+        return [*self.head_products(block.of(normed.all()), logits), loss]
+
+    def _foretold_back(self, after: int, block: Block, x: Tensor) -> list[Operation]:
+        """The gradient of a block's ``x``."""
+        hidden, made = self.model.hidden, list[Operation]()
+        d = self._of_block(after, block, "dlogits", -(-self.model.vocab // EDGE) * EDGE)
         before: Tensor | None = None
         for first in range(0, d.tiles, self.head_part):
             count = min(self.head_part, d.tiles - first)
-            part = self.tensor(after, f"part.{first}", model.hidden)
-            made.append(
-                Product(
-                    d.part(first, count),
-                    MatrixRows(HEAD_MATRIX, count * EDGE, model.hidden, first * EDGE),
-                    part.all(),
-                    backward=True,
-                )
-            )
+            part = self._of_block(after, block, f"part.{first}", hidden)
+            rows = MatrixRows(HEAD_MATRIX, count * EDGE, hidden, first * EDGE)
+            made.append(Product(d.part(first, count), rows, part.all(), backward=True))
             if before is not None:
-                total = self.tensor(after, f"sum.{first}", model.hidden)
+                total = self._of_block(after, block, f"sum.{first}", hidden)
                 made.append(Add(before.all(), part.all(), total.all()))
                 part = total
             before = part
         assert before is not None
-        u = self.learnt.norm_u(LAST_NORM)
-        made.append(NormBackward(x.all(), before.all(), "norm.back", self.gradient.all(), model.norm_eps, u))
-        return made + self.learnt.norm_sum(LAST_NORM)
+        x_part, dx, u = (each and block.of(each) for each in (x.all(), self.gradient.all(), self.learnt.norm_u(LAST_NORM)))
+        assert x_part is not None and dx is not None
+        return [*made, NormBackward(x_part, before.all(), "norm.back", dx, self.model.norm_eps, u)]
 
     @staticmethod
-    def head_products(normed: Tensor, logits: Tensor, *, coded: bool = False) -> list[Operation]:
+    def head_products(normed: TensorSlice, logits: Tensor, *, coded: bool = False) -> list[Operation]:
         """Logits from normed rows; ``coded``: by a head in codes, in place of one in words."""
         made: list[Operation] = []
         for first in range(0, logits.tiles, _MOST):
             count = min(_MOST, logits.tiles - first)
-            sizes = count * EDGE, normed.features, first * EDGE
+            sizes = count * EDGE, normed.count * EDGE, first * EDGE
             # Whole groups of scales are in each part: it has as many rows as a group has blocks, or a multiple.
             weight = HeadCodes(f"{HEAD_MATRIX}.{first}", *sizes) if coded else MatrixRows(HEAD_MATRIX, *sizes)
-            made.append(Product(normed.all(), weight, logits.part(first, count)))
+            made.append(Product(normed, weight, logits.part(first, count)))
         return made
-
-    def group(self, head: int) -> int:
-        return head * self.model.kv_heads // self.model.heads
-
-    def groups(self) -> list[tuple[int, list[int]]]:
-        """Heads of keys and values, each with the heads of queries that read them, which are neighbours."""
-        return [
-            (group, [head for head in range(self.model.heads) if self.group(head) == group])
-            for group in range(self.model.kv_heads)
-        ]

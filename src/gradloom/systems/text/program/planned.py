@@ -46,7 +46,7 @@ def exponents(operations: Sequence[Operation]) -> Fracs:
         given |= dict.fromkeys(names - made, _FRAC)
         made |= {part.name for part in each.results}
     # Sums of gradients are as wide as what is added.
-    sums = [each for each in operations if isinstance(each, Add) and each.lazy]
+    sums = [each for each in operations if isinstance(each, Add) and each.in_place]
     for each in sums:
         given.pop(each.y.name, None)
     frac = choose([each for each in operations if each not in sums], defaultdict(lambda: 1.0), given)

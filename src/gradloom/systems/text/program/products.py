@@ -52,13 +52,14 @@ class ProductOrder:
         lanes: tuple[Transfer, ...] = ()
         if adapter is not None:
             assert isinstance(operation.weight, Codes)
-            layout.adapter(adapter, operation.weight, x.rows)
+            layout.adapter(adapter, operation.weight, x.tensor.rows)
             first, second = ("b", "a") if operation.backward else ("a", "b")
             lanes = (
                 Transfer(layout[f"{adapter.name}.{first}"], x.count * rank * self.config.row_beats, 0),
                 Transfer(layout[f"{adapter.name}.{second}"], y.count * rank * self.config.row_beats, x.count * rank),
             )
-            kept = hidden(layout[operation.hidden], self.config, slot=slot, tokens=x.rows, rank=rank)
+            place = layout[operation.hidden] + 4 * x.row * rank
+            kept = hidden(place, self.config, slot=slot, tokens=x.rows, rank=rank)
             self.kept += 1
         tables, tiles = self._tiles(operation)
         job = ProductJob(

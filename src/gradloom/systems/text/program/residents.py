@@ -11,6 +11,7 @@ from gradloom.program.memory import rounded
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.weights.weight_stream import StreamShape
 
+from ..operations.attention import IDENTITY
 from ..operations.base import Operation
 from ..operations.cores import FACTORS
 from ..operations.elements import Add, Biased, Loss, Rope
@@ -19,7 +20,7 @@ from ..operations.learnt.updates import Descent, Unpack, Widen
 from ..operations.products import Product
 from ..operations.scaling import Narrow, Norm, NormBackward, TokenSum
 from ..operations.tensors import EDGE, AdapterTensors, Codes, MatrixRows, Tensor, Words
-from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, StepOperations
+from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, StepOperations
 from .layout import ZEROS
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]
@@ -81,13 +82,13 @@ def residents(operations: Sequence[Operation], step: StepOperations, beat: int) 
             case Biased():
                 made[each.b.name] = _bytes(each.b.tensor)
             case Loss():
-                made |= {each.targets: 4 * rows, each.loss: beat}
-            case Add() if each.lazy:
+                made |= {each.targets: 4 * each.logits.rows, each.loss: beat}
+            case Add() if each.in_place:
                 made[each.y.name] = 4 * each.y.rows * each.y.tensor.features
             case _:
                 pass
         if isinstance(each, Product) and each.x.name == IDENTITY:
-            made[IDENTITY] = 4 * rows * EDGE
+            made[IDENTITY] = _bytes(each.x.tensor)
         if isinstance(each, Product) and isinstance(each.weight, Words) and each.weight_name.endswith(FACTORS):
             made[each.weight_name] = _bytes(each.weight.tiles[0].tensor)
     for each in operations:
@@ -151,6 +152,6 @@ def _class(name: str) -> str:
         return "head"
     if name in ("norm", "norm.back") or end.startswith(("norm", *HEAD_NORMS.values())):
         return "norms"
-    if name == LOSS:
+    if name.partition("@")[0] == LOSS:
         return "loss"
-    return "texts" if name == TARGETS or end == "x" else "tables"
+    return "texts" if name.partition("@")[0] == TARGETS or end == "x" else "tables"

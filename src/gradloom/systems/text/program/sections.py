@@ -103,13 +103,15 @@ def by_rows(loss: Loss, cycles: float, row: int) -> list[Loss]:
     rows = max(int(_SHARE * cycles // (_PASSES * row * loss.logits.count)), 1)
     if rows >= loss.logits.rows:
         return [loss]
+    names = [each.partition("@") for each in (loss.targets, loss.loss)]
+    (targets, _, start), (total, _, _) = names
     return [
         replace(
             loss,
             logits=_rows(loss.logits, first, rows),
             d=_rows(loss.d, first, rows),
-            targets=f"{loss.targets}@{first}",
-            loss=f"{loss.loss}@{first}",
+            targets=f"{targets}@{int(start or 0) + first}",
+            loss=f"{total}@{int(start or 0) + first}",
         )
         for first in range(0, loss.logits.rows, rows)
     ]

@@ -18,6 +18,7 @@ from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Scale, ScaleBackward, TokenSum
 from ..operations.tensors import EDGE, MatrixRows, TensorSlice
+from ..operations.transformer import LOSS
 from .engines.gradients import Gradients
 from .engines.updates import UpdatePieces, place_packed
 from .engines.vectors import Vectors
@@ -89,7 +90,7 @@ class _Sharing:
         for each in self.operations:
             match each:
                 case Loss():
-                    made.update(name for name in self.layout.offsets if rows_of(name, each.loss) is not None)
+                    made.update(name for name in self.layout.offsets if rows_of(name, LOSS) is not None)
                 case Update():
                     made.update(f"{each.adapter.name}.{which}" for which in "ab")
                     made.update(f"{each.adapter.name}.m{which}" for which in each.adapter.graded)

@@ -68,6 +68,22 @@ class Execution(Reading):
             self.values[tensor.name] = np.zeros((tensor.rows, tensor.features), words.dtype)
         part.put(self.values[tensor.name], words)
 
+    def _hide(self, operation: Product, h: Array) -> None:
+        """Keeps h, a row a row of the product's input."""
+        name, rows = operation.hidden, operation.x.tensor.rows
+        if name not in self.values or self.values[name].shape != (rows, h.shape[1]):
+            self.values[name] = np.zeros((rows, h.shape[1]), h.dtype)
+        self.values[name][operation.x.where[0]] = h
+
+    def _beside(self, name: str, part: TensorSlice) -> Array:
+        """Rows of h beside those of a tensor."""
+        return self.values[name][part.where[0]]
+
+    def _targets(self, operation: Loss) -> Array:
+        """Those of its rows."""
+        whole, _, first = operation.targets.partition("@")
+        return self.tables[whole][int(first or 0) :][: operation.logits.rows]
+
     def _panel(self, operation: Product) -> Array:
         """The matrix of a product as ``[outputs, inputs]`` of the result."""
         if not isinstance(operation.weight, Words):
@@ -113,14 +129,14 @@ class FloatStep(Execution):
             a, b = (self.tables[f"{operation.adapter.name}.{each}"] for each in "ab")
             first, second = (b, a) if operation.backward else (a.T, b.T)
             h = x @ first
-            self.values[operation.hidden] = h
+            self._hide(operation, h)
             y = y + h @ second[:, : y.shape[1]]
         self[operation.y] = y * 2.0**operation.lift
 
     def _gradient(self, operation: Gradient) -> None:
         name = operation.adapter.name
         for which, (h, part) in operation.sources.items():
-            self.values[f"{name}.{which}"] = self.values[f"{name}.{h}"].T @ self[part]
+            self.values[operation.made(which)] = self._beside(f"{name}.{h}", part).T @ self[part]
 
     def _widen(self, operation: Widen) -> None:
         self[operation.y] = -self[operation.x]
@@ -172,7 +188,8 @@ class FloatStep(Execution):
 
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]
-        cos, sin = operation.angles.turns(self.turns(operation.angles.kind))
+        rows, _ = operation.x.where
+        cos, sin = (each[rows] for each in operation.angles.turns(self.turns(operation.angles.kind)))
         tiles = x.reshape(len(x), -1, operation.angles.tiles, EDGE)
         turned = llama.rope(tiles, cos, -sin if operation.turn else sin)
         self[operation.y] = turned.reshape(x.shape)
@@ -193,13 +210,14 @@ class FloatStep(Execution):
         self[operation.ds] = p * (dp - (p * dp).sum(axis=1, keepdims=True))
 
     def _loss(self, operation: Loss) -> None:
-        targets, logits = self.tables[operation.targets], self[operation.logits].copy()
+        targets, logits = self._targets(operation), self[operation.logits].copy()
         logits[:, operation.vocab :] = -np.inf
         p, high = _power(logits)
         rows = np.flatnonzero(targets >= 0)
-        self.right = int((logits[rows].argmax(axis=1) == targets[rows]).sum())
+        self.right += int((logits[rows].argmax(axis=1) == targets[rows]).sum())
         at = rows, targets[rows]
-        self.loss, self.foretold = float((high[rows, 0] - logits[at]).sum() * math.log(2)), len(rows)
+        self.loss += float((high[rows, 0] - logits[at]).sum() * math.log(2))
+        self.foretold += len(rows)
         p[at] -= 1
         p[targets < 0] = 0
         self[operation.d] = p
@@ -223,6 +241,8 @@ class IntegerStep(Execution):
     frac: Fracs = field(default_factory=dict)
     #: Words that were clipped.
     saturated: int = 0
+    #: The loss as the machine has it.
+    units: int = 0
 
     def _product(self, operation: Product) -> None:
         adapter, x, shifts = operation.adapter, self[operation.x], operation.shifts(self.frac)
@@ -239,14 +259,14 @@ class IntegerStep(Execution):
         made = linear.product(x, w, a, b, **shifts)
         self.saturated += made.saturated
         if adapter is not None:
-            self.values[operation.hidden] = made.h
+            self._hide(operation, made.h)
         self[operation.y] = made.y
 
     def _gradient(self, operation: Gradient) -> None:
         name, shifts = operation.adapter.name, operation.shifts(self.frac)
         for which, (h, part) in operation.sources.items():
-            made, lost = gradient(self[part], self.values[f"{name}.{h}"], shift=shifts[which])
-            self.values[f"{name}.{which}"] = made
+            made, lost = gradient(self[part], self._beside(f"{name}.{h}", part), shift=shifts[which])
+            self.values[operation.made(which)] = made
             self.saturated += lost
 
     def _widen(self, operation: Widen) -> None:
@@ -351,7 +371,7 @@ class IntegerStep(Execution):
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]
         heads = x.reshape(len(x), -1, operation.angles.tiles, EDGE)
-        table = self.tables[operation.angles.name].reshape(len(x), -1, EDGE)
+        table = self.tables[operation.angles.name][operation.x.where[0]].reshape(len(x), -1, EDGE)
         cos, sin = np.split(table, 2, axis=2)
         made = vector.rope(heads, cos[:, None], sin[:, None], turn=operation.turn, **operation.shifts(self.frac))
         self[operation.y] = made.words.reshape(x.shape)
@@ -387,8 +407,9 @@ class IntegerStep(Execution):
     def _loss(self, operation: Loss) -> None:
         shifts = operation.shifts(self.frac)
         masks: dict[str, Any] = {"gate_shift": shifts["gate_shift"], "limit": operation.vocab - 1}
-        logits, targets = self[operation.logits], self.tables[operation.targets]
+        logits, targets = self[operation.logits], self._targets(operation)
         level = vector_softmax.levels(logits, lanes=LANES, **masks)
         made = vector_softmax.softmax(logits, level, targets=targets, shift=shifts["shift"], **masks)
         self._kept(operation.d, made)
-        self.loss, self.foretold = made.loss * 2.0**-16 * math.log(2), made.counted
+        self.units, self.foretold = self.units + made.loss, self.foretold + made.counted
+        self.loss = self.units * 2.0**-16 * math.log(2)

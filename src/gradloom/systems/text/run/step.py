@@ -229,16 +229,17 @@ class StepMachine:
 
     def _values(self, training: Training) -> dict[str, np.ndarray]:
         sizes = {
-            part.name: (part.rows, part.tensor.features)
+            part.name: (part.tensor.rows, part.tensor.features)
             for operation in training.operations
             for part in operation.results
         }
         for operation in training.operations:
             if isinstance(operation, Gradient):
                 name, rank = operation.adapter.name, operation.adapter.rank
-                for kind in ("g",) if training.rule is None or operation.adapter.made else ("", "g"):
-                    for which, (_, part) in operation.sources.items():
-                        sizes[f"{name}.{which.replace('g', kind)}"] = rank, part.tensor.features
+                for which, (_, part) in operation.sources.items():
+                    sizes[operation.made(which)] = rank, part.tensor.features
+                    if training.rule is not None and not operation.adapter.made:
+                        sizes[f"{name}.{which.replace('g', '')}"] = rank, part.tensor.features
         sizes = {name: size for name, size in sizes.items() if name not in self.layout.shared}
         found = {
             name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
@@ -267,7 +268,8 @@ class StepMachine:
         for operation in training.operations:
             if isinstance(operation, Product) and operation.adapter is not None:
                 for name in {operation.hidden} - self.layout.shared:
-                    data = self.host.fetch(self.layout[name], 4 * operation.x.rows * operation.adapter.rank)
+                    size = 4 * operation.x.tensor.rows * operation.adapter.rank
+                    data = self.host.fetch(self.layout[name], size)
                     made[name] = int(np.abs(np.frombuffer(data, "<i4").astype(np.int64)).max()) << DROP
         return made
 

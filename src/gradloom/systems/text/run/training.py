@@ -18,6 +18,7 @@ from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.weights.linear import MASTER, WEIGHT
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_moments, tile_rows
 
+from ..operations.attention import IDENTITY
 from ..operations.base import SPARE, Operation
 from ..operations.cores import FACTORS
 from ..operations.elements import Add
@@ -28,7 +29,7 @@ from ..operations.learnt.updates import Descent, Pack, Unpack, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, NormBackward, TokenSum
 from ..operations.tensors import EDGE, Tensor
-from ..operations.transformer import IDENTITY, TARGETS, StepOperations
+from ..operations.transformer import TARGETS, StepOperations
 from ..operations.vector import frac_of, norm_weight
 from ..operations.vectors import LAST_NORM, last_gains, norms_of
 from ..order import arranged
@@ -149,7 +150,8 @@ class Training:
             yield entry, words * 2.0**-frac
         else:
             yield entry, self.inputs["x"] if "x" in self.inputs else self.frozen.embedding[ids]
-        yield Tensor(IDENTITY, len(ids), EDGE), np.eye(len(ids), EDGE)
+        rows = min(len(ids), EDGE)
+        yield Tensor(IDENTITY, rows, EDGE), np.eye(rows, EDGE)
         if not self.head:
             yield self.step.gradient, self.inputs["gradient"]
         for module in dict.fromkeys(each.words.name.removesuffix(".w") for each in self._narrows()):
@@ -175,11 +177,11 @@ class Training:
             means |= isinstance(operation, NormBackward) and operation.weight == "norm.back"
             if not means:
                 continue
-            names = [part.name for part in operation.results if not part.name.endswith(".turned_p")]
+            names = [part.name for part in operation.results if ".turned_p" not in part.name]
             if isinstance(operation, Product) and operation.adapter is not None:
                 names.append(operation.hidden)
             if isinstance(operation, Gradient):
-                names += [f"{operation.adapter.name}.{which}" for which in operation.sources]
+                names += map(operation.made, operation.sources)
             found |= dict.fromkeys(names, share)
         return found
 
@@ -193,7 +195,7 @@ class Training:
 
     def _sums(self) -> list[Add]:
         """Operations that add gradients to those of earlier texts."""
-        return [each for each in self.operations if isinstance(each, Add) and each.lazy]
+        return [each for each in self.operations if isinstance(each, Add) and each.in_place]
 
     def _narrows(self) -> list[Narrow]:
         """What makes factors of vectors."""
@@ -259,7 +261,7 @@ class Training:
             given[narrow.y.name] = fraction_bits(factors, WEIGHT.width, headroom=1)
         sums = self._sums()
         frac = choose(
-            (each for each in self.operations if not (isinstance(each, Add) and each.lazy)),
+            (each for each in self.operations if not (isinstance(each, Add) and each.in_place)),
             largest,
             given,
             headroom=headroom,

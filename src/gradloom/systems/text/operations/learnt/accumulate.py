@@ -5,14 +5,13 @@ the sums so far, ``NAME.sa``, ``NAME.sb`` and ``NAME.sw``, of the same shape; th
 latter in place. The last text's step updates by the sums.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ..base import Operation
-from ..cores import is_gradient
+from ..blocks import GRADED
 from ..elements import Add
-from ..products import Gradient, Product
-from ..scaling import TokenSum
+from ..products import Gradient
 from ..tensors import AdapterTensors, Codes, Tensor, TensorSlice
 from .updates import Descent, Update
 
@@ -36,6 +35,9 @@ def summed(operations: Iterable[Operation], linear: Callable[[AdapterTensors], C
     """
     made: list[Operation] = []
     waiting: list[Operation] = []
+    operations = list(operations)
+    # B that the step makes.
+    without = {f"{each.adapter.name}.gb" for each in operations if isinstance(each, Gradient) and each.adapter.made}
     for operation in operations:
         if isinstance(operation, Update):
             operation = replace(operation, summed=True)
@@ -44,9 +46,9 @@ def summed(operations: Iterable[Operation], linear: Callable[[AdapterTensors], C
         if isinstance(operation, Update | Descent):
             made += [*waiting, operation]
             waiting = []
-        elif isinstance(operation, Gradient | TokenSum) or is_gradient(operation):
+        elif totals := _totals(operation, linear, without):
             made += [operation, *waiting]
-            waiting = _sums(operation, linear)
+            waiting = [Add(_total(each), each, _total(each), lazy=True) for each in totals]
         else:
             made.append(operation)
     return made + waiting
@@ -58,19 +60,17 @@ def _total(gradient: TensorSlice) -> TensorSlice:
     return Tensor(f"{module}.s{which}", held.rows, held.features).all()
 
 
-def _sums(gradient: Operation, linear: Callable[[AdapterTensors], Codes]) -> list[Operation]:
-    if isinstance(gradient, TokenSum | Product):
-        total = _total(gradient.y)
-        return [Add(total, gradient.y, total, lazy=True)]
-    assert isinstance(gradient, Gradient)
-    made: list[Operation] = []
-    if gradient.adapter.made:
-        return made
-    held = linear(gradient.adapter)
-    features_of = {"a": held.inputs, "b": held.outputs}
-    for which in gradient.adapter.graded:
-        features = features_of[which]
-        name, rank = gradient.adapter.name, gradient.adapter.rank
-        total = Tensor(f"{name}.s{which}", rank, features).all()
-        made.append(Add(total, Tensor(f"{name}.g{which}", rank, features).all(), total, lazy=True))
-    return made
+def _totals(
+    operation: Operation, linear: Callable[[AdapterTensors], Codes], without: Collection[str]
+) -> list[TensorSlice]:
+    """Gradients that an operation completes, ``without`` those of what does not learn."""
+    if isinstance(operation, Gradient):
+        if operation.adapter.made or operation.place:
+            return []
+        held = linear(operation.adapter)
+        features = {"ga": held.inputs, "gb": held.outputs}
+        return [
+            Tensor(operation.made(f"g{which}"), operation.adapter.rank, features[f"g{which}"]).all()
+            for which in operation.adapter.graded
+        ]
+    return [part for part in operation.results if part.name.endswith(GRADED) and part.name not in without]

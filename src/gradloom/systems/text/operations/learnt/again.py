@@ -26,24 +26,28 @@ def again(operations: Sequence[Operation], frac: Fracs) -> tuple[list[Operation]
     A norm is made again where gradients read what it makes, what it reads is in memory until then, and its layer has
     the product beside which it is made.
     """
-    norms = {each.y.name: each for each in operations if isinstance(each, Norm)}
+    norms: dict[str, list[Norm]] = {}
+    for each in operations:
+        if isinstance(each, Norm):
+            norms.setdefault(each.y.name, []).append(each)
     wanted = {part.name for each in operations if isinstance(each, Gradient) for _, part in each.sources.values()}
     held = _held(operations)
-    beside = {
-        each.weight.name: place
-        for place, each in enumerate(operations)
-        if isinstance(each, Product) and each.backward and isinstance(each.weight, Codes)
-    }
+    beside: dict[str, list[int]] = {}
+    for place, each in enumerate(operations):
+        if isinstance(each, Product) and each.backward and isinstance(each.weight, Codes):
+            beside.setdefault(each.weight.name, []).append(place)
     made: dict[int, list[Norm]] = {}
     other: dict[str, Tensor] = {}
     for name in sorted(wanted & set(norms)):
-        norm = norms[name]
-        layer, _, which = norm.weight.rpartition(".")
-        place = beside.get(f"model.layers.{layer}.mlp.{_BESIDE.get(which, '')}")
-        if place is None or held.get(norm.x.name, len(operations)) <= place:
+        parts = norms[name]
+        layer, _, which = parts[0].weight.rpartition(".")
+        # A block of a text beside its own product.
+        places = beside.get(f"model.layers.{layer}.mlp.{_BESIDE.get(which, '')}", [])
+        if not places or held.get(parts[0].x.name, len(operations)) <= places[-1]:
             continue
-        other[name] = replace(norm.y.tensor, name=f"{name}.again")
-        made.setdefault(place, []).append(replace(norm, y=other[name].all()))
+        other[name] = replace(parts[0].y.tensor, name=f"{name}.again")
+        for place, norm in zip(places, parts, strict=True):
+            made.setdefault(place, []).append(replace(norm, y=replace(norm.y, tensor=other[name])))
     found: list[Operation] = []
     for place, each in enumerate(operations):
         found += made.get(place, [])

@@ -6,6 +6,7 @@ from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.program.operations import needed
 
 from ..base import Operation
+from ..blocks import gradients
 from ..products import Gradient
 from ..scaling import TokenSum
 from ..transformer import StepOperations
@@ -45,7 +46,8 @@ def training_operations(
     """
     # Without the head, it is a part of a step: layers behind it and before it want their operands.
     kept = () if step.head else (step.output.name, step.entry.name)
-    made = needed(step.operations(), (*kept, *(step.cores.gradient(each).name for each in step.cores.ranks)))
+    every = step.operations()
+    made = needed(every, (*kept, *gradients(every)))
     if rule is not None:
         made += [
             Update(
@@ -54,13 +56,11 @@ def training_operations(
                 (rule, scaled(at_rate(rule, plus), scales[each.adapter.name])),
                 number,
             )
-            for each in made
-            if isinstance(each, Gradient) and not each.adapter.made
+            for each in {each.adapter: each for each in made if isinstance(each, Gradient)}.values()
+            if not each.adapter.made
         ] + [
-            Descent(step.learnt.words(module).all(), each.y, f"{module}.mw", rule, number)
-            for each in made
-            if isinstance(each, TokenSum)
-            for module in [each.y.name.removesuffix(".gw")]
+            Descent(step.learnt.words(module).all(), step.learnt.gradient(module).all(), f"{module}.mw", rule, number)
+            for module in dict.fromkeys(each.y.name.rpartition(".gw")[0] for each in made if isinstance(each, TokenSum))
         ]
         made += [
             Descent(step.cores.words(name).all(), step.cores.gradient(name).all(), f"{name}.mr", rule, number)

@@ -9,7 +9,8 @@ from gradloom.rtl.machines.language import GRADIENT
 from ...operations.base import Fracs
 from ...operations.products import Gradient
 from ...operations.scaling import TokenSum
-from ..layout import Layout
+from ...operations.tensors import EDGE
+from ..layout import Layout, stride
 from . import side
 from .linear import hidden
 from .side import SidePiece
@@ -51,7 +52,9 @@ class Gradients(Reading):
         beat_bytes = self.config.data_bits // 8
         for which, (kept, source) in operation.sources.items():
             slot = _RESTORED[kept]
-            back = hidden(self.layout[f"{name}.{kept}"], self.config, slot=slot, tokens=source.rows, rank=adapter.rank)
+            place = self.layout[f"{name}.{kept}"] + 4 * source.row * adapter.rank
+            back = hidden(place, self.config, slot=slot, tokens=source.rows, rank=adapter.rank)
+            result = self.layout.place(operation.made(which), 4 * adapter.rank * source.count * EDGE)
             restore = side.load(back.offset, back.beats, GRADIENT.load("hidden"), back.argument)
             beats = source.rows * self.config.row_beats
             # h comes with the first piece, which would fit into no gap if it were longer by that.
@@ -62,8 +65,9 @@ class Gradients(Reading):
                 last = which == [*operation.sources][-1] and start + tiles == source.count
                 first, *others = side.gradient(
                     self.config,
-                    source=self.layout.part(source) + start * beats * beat_bytes,
-                    result=self.layout[f"{name}.{which}"] + start * adapter.rank * self.config.row_beats * beat_bytes,
+                    source=self.layout.run(source, source.first + start),
+                    stride=stride(source),
+                    result=result + start * adapter.rank * self.config.row_beats * beat_bytes,
                     tiles=tiles,
                     tokens=source.rows,
                     rank=adapter.rank,
@@ -91,6 +95,7 @@ class Gradients(Reading):
         first, *others = side.gradient(
             self.config,
             source=self.layout.part(x),
+            stride=stride(x),
             result=self.layout.part(operation.y),
             rest=self.layout.place("sum.rest", self.config.row_beats * self.config.data_bits // 8),
             tiles=x.count,

@@ -167,6 +167,7 @@ def gradient(
     rank: int,
     slot: int,
     shift: int,
+    stride: int | None = None,
     rest: int | None = None,
     limit: int = PIECE,
     wait: tuple[int, ...] = (),
@@ -174,7 +175,7 @@ def gradient(
 ) -> list[SidePiece]:
     """A gradient of an adapter, to ``result``.
 
-    It is made of the tensor at ``source`` and the h in ``slot``. With ``rest``, only results of the first rank index go
+    It is made of the tensor at ``source``, whose tiles are ``stride`` bytes apart if they have gaps, and the h in ``slot``. With ``rest``, only results of the first rank index go
     to ``result``, and the others' to ``rest``, each tile's over the one before.
     """
     beat, parts = config.data_bits // 8, config.edge // config.beat_words
@@ -201,9 +202,9 @@ def gradient(
             )
         )
         stored += made
-        pieces.append(
-            SidePiece(instructions=(load(source + start * beat, end - start, GRADIENT.load("x")),), stores=stores)
-        )
+        runs = _runs(SideTensor(offset=source, stride=stride), start, end, tile, beat)
+        loads = tuple(load(offset, count, GRADIENT.load("x")) for offset, count in runs)
+        pieces.append(SidePiece(instructions=loads, stores=stores))
     command = Instruction(GRADIENT, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot, "shift": shift})
     return _begun(_ended(pieces, post), command, wait)
 

@@ -150,7 +150,7 @@ class Vectors(Reading):
                 operation.x,
                 {"tiles": operation.x.count // angles.tiles, **operation.shifts(self.frac), "turn": operation.turn},
                 a=x,
-                b=side.SideTensor(offset=table + number * size, repeated=True),
+                b=side.SideTensor(offset=table + number * size + 4 * operation.x.row * EDGE, repeated=True),
                 o=y,
             )
         return pieces

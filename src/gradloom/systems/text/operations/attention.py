@@ -1,0 +1,179 @@
+"""Operations of attention, by blocks of queries and of keys.
+
+A text is in blocks of 64 tokens. Queries of a block see the keys of the blocks up to theirs: the scores of a head are a
+tile a block of keys, and one softmax takes them all. Keys and values of all blocks have one tensor, and with it one
+exponent, so a product reads several blocks of them. On the way back keys of a block have products that sum over the
+blocks of queries from theirs on.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gradloom.models.language import LanguageModel
+
+from .base import Operation
+from .blocks import Block, blocks
+from .elements import Softmax, SoftmaxBackward
+from .products import Product
+from .tensors import EDGE, Tensor, TensorSlice, Words
+
+__all__ = ["IDENTITY", "Attention"]
+
+#: Rows of the identity: a product with it turns a tile.
+IDENTITY = "identity"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """That of a layer.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    layer, tokens : int
+    lift : int
+        The power of two that scores are multiplied by.
+    """
+
+    model: LanguageModel
+    layer: int
+    tokens: int
+    lift: int
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Of the text."""
+        return blocks(self.tokens)
+
+    @property
+    def span(self) -> int:
+        """Tiles of a head."""
+        return self.model.head_dim // EDGE
+
+    def group(self, head: int) -> int:
+        """The head of keys and values that a head of queries reads."""
+        return head * self.model.kv_heads // self.model.heads
+
+    def groups(self) -> list[tuple[int, list[int]]]:
+        """Heads of keys and values, each with the heads of queries that read them, which are neighbours."""
+        return [
+            (group, [head for head in range(self.model.heads) if self.group(head) == group])
+            for group in range(self.model.kv_heads)
+        ]
+
+    # tensors
+
+    def _of_head(self, tensor: Tensor, head: int, block: Block) -> TensorSlice:
+        """A block's rows of a head of queries, keys, values or results."""
+        return block.of(tensor.part(head * self.span, self.span))
+
+    def _pairs(self, name: str, block: Block) -> Tensor:
+        """A row a query of a block; a head's tiles are neighbours, a tile a block of keys."""
+        features = (block.number + 1) * self.model.heads * EDGE
+        return Tensor(f"{self.layer}.{block.named(name)}", block.rows, features)
+
+    def _pair(self, name: str, block: Block, head: int) -> TensorSlice:
+        return self._pairs(name, block).part(head * (block.number + 1), block.number + 1)
+
+    def _seen(self, tensor: Tensor, head: int, block: Block, *, by_key: bool = False) -> Words:
+        """Keys or values that a block sees: the blocks of each tile, or the tiles of each block."""
+        tiles = [
+            [each.of(tensor.part(self.group(head) * self.span + number)) for each in self.blocks[: block.number + 1]]
+            for number in range(self.span)
+        ]
+        return Words(tuple(each for row in (zip(*tiles) if by_key else tiles) for each in row))
+
+    # operations
+
+    def scored(self, q: Tensor, k: Tensor) -> list[Operation]:
+        """Probabilities from queries and keys."""
+        made: list[Operation] = []
+        for block, head in self._heads():
+            scores, p = (self._pair(name, block, head) for name in ("scores", "p"))
+            seen = self._seen(k, head, block, by_key=True)
+            made.append(Product(self._of_head(q, head, block), seen, scores, lift=self.lift))
+            made.append(Softmax(scores, p, limit=block.first))
+        return made
+
+    def mixed(self, v: Tensor, context: Tensor) -> list[Operation]:
+        """Values by their probabilities."""
+        return [
+            Product(
+                self._pair("p", block, head),
+                self._seen(v, head, block),
+                self._of_head(context, head, block),
+                backward=True,
+            )
+            for block, head in self._heads()
+        ]
+
+    def scored_back(self, dcontext: Tensor, v: Tensor) -> list[Operation]:
+        """Gradients of scores."""
+        made: list[Operation] = []
+        for block, head in self._heads():
+            p, dp, ds = (self._pair(name, block, head) for name in ("p", "dp", "ds"))
+            made.append(Product(self._of_head(dcontext, head, block), self._seen(v, head, block, by_key=True), dp))
+            made.append(SoftmaxBackward(p, dp, ds))
+        return made
+
+    def gathered(self, pairs: str, against: Tensor, result: Tensor, lift: int = 0) -> list[Operation]:
+        """Sums over the queries that see a key: of ``pairs``, ``p`` or ``ds``, times rows of ``against``.
+
+        The pairs are turned first, as the left factor of a product.
+        """
+        made: list[Operation] = []
+        turned = {block: self._turned(pairs, block) for block in self.blocks}
+        for block, rows in turned.items():
+            for _, heads in self.groups():
+                for number, later in enumerate(self.blocks[block.number :]):
+                    made.append(
+                        Product(
+                            block.of(Tensor(IDENTITY, self.blocks[0].rows, EDGE).all(), start=0),
+                            Words(tuple(self._pair(pairs, later, head).part(block.number, 1) for head in heads)),
+                            rows.part(self._place(block, heads) + number * len(heads), len(heads)),
+                        )
+                    )
+        for block, rows in turned.items():
+            later = self.blocks[block.number :]
+            for group, heads in self.groups():
+                tiles = [
+                    each.of(against.part(head * self.span + number))
+                    for number in range(self.span)
+                    for each in later
+                    for head in heads
+                ]
+                made.append(
+                    Product(
+                        rows.part(self._place(block, heads), len(later) * len(heads)),
+                        Words(tuple(tiles)),
+                        self._of_head(result, group, block),
+                        backward=True,
+                        lift=lift,
+                    )
+                )
+        return made
+
+    def keyed(self, k: Tensor, dq: Tensor) -> list[Operation]:
+        """Gradients of queries."""
+        return [
+            Product(
+                self._pair("ds", block, head),
+                self._seen(k, head, block),
+                self._of_head(dq, head, block),
+                backward=True,
+                lift=self.lift,
+            )
+            for block, head in self._heads()
+        ]
+
+    def _heads(self) -> Iterator[tuple[Block, int]]:
+        return ((block, head) for block in self.blocks for head in range(self.model.heads))
+
+    def _turned(self, pairs: str, block: Block) -> Tensor:
+        """A row a key of a block, a tile a head and a block of queries that see it."""
+        features = (len(self.blocks) - block.number) * self.model.heads * EDGE
+        return Tensor(f"{self.layer}.{block.named(f'turned_{pairs}')}", block.rows, features)
+
+    def _place(self, block: Block, heads: Sequence[int]) -> int:
+        """The first tile of a group's heads there."""
+        return heads[0] * (len(self.blocks) - block.number)
