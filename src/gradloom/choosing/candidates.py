@@ -206,6 +206,9 @@ def candidates(
     for name, method in METHODS.items():
         for base in _shapes(name, method, seqs):
             misfits = machine_misfits(config, model, seq=base.seq, rank=base.rank or 2, targets=base.targets)
+            if base.seq > EDGE and all(each.field != "seq" for each in misfits):
+                # What longer texts cost is not composed of what is measured.
+                misfits.append(Misfit("seq", base.seq, f"must be from {MIN_SEQ} to {EDGE}", {"seq": EDGE}))
             left += misfits
             if misfits:
                 continue

@@ -284,8 +284,9 @@ class Shape:
 
     @property
     def on_card(self) -> bool:
-        """Whether a memory card takes it: its adapters are words."""
-        return not self.vectors and not self.made and self.store == "words" and self.accumulate == 1
+        """Whether a memory card takes it: its adapters are words, its texts of one block."""
+        words = not self.vectors and not self.made and self.store == "words"
+        return words and self.accumulate == 1 and self.tokens <= EDGE
 
     @property
     def rule(self) -> float | AdamW:

@@ -12,6 +12,7 @@ from gradloom.program.descent import AdamW
 from gradloom.systems.job import Job
 
 from ..instant_text import InstantTextTask
+from ..operations.tensors import EDGE
 from ..qlora import QLoraTask
 from ..task import TextTask
 from ..workload import InstantCardOptions
@@ -23,6 +24,14 @@ __all__ = ["prepare", "prepare_instant"]
 
 class CardTask(QLoraTask):
     """A fine-tune by QLoRA whose result is a card."""
+
+    def __init__(self, job: Job) -> None:
+        if job.options.seq > EDGE:
+            raise ValueError(
+                f"seq={job.options.seq}: must be at most {EDGE} on a card, whose texts are of one block; give --seq "
+                f"{EDGE}, or use finetune"
+            )
+        super().__init__(job)
 
     def package(self) -> dict[str, Any]:
         """Writes the card's image."""

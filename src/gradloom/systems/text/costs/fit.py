@@ -16,7 +16,7 @@ from gradloom.systems.results import Planned, PlannedChange
 
 from ..operations.shapes import odd_shapes
 from ..operations.tensors import EDGE
-from ..operations.transformer import StepOperations
+from ..operations.transformer import StepOperations, longest
 from ..program.engines.linear import LayerShape
 from .budget import Target, checked_port, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan
@@ -125,7 +125,9 @@ def machine_misfits(
     for field, value, bound in odd_shapes(model):
         failed.setdefault(field, (value, bound))
     odd = bool(failed)
-    most, what = min((model.context, "the model's context"), (config.tokens, "tokens of the preset's machine"))
+    # InstantFT's texts are of one block.
+    held = config.tokens if instant else longest(config.tokens)
+    most, what = min((model.context, "the model's context"), (held, "tokens of the preset's machine"))
     if not MIN_SEQ <= seq <= most:
         failed["seq"] = seq, f"must be from {MIN_SEQ} to {most} ({what})"
     tiled = min(config.tokens, EDGE)
@@ -136,9 +138,7 @@ def machine_misfits(
         return [] if odd else list(_linears(config, model, seq, rank, () if instant else targets))
 
     if not odd:
-        for field, value, bound in StepOperations(model, min(seq, config.tokens), {}, range(model.layers)).misfits(
-            config
-        ):
+        for field, value, bound in StepOperations(model, min(seq, held), {}, range(model.layers)).misfits(config):
             failed.setdefault(field, (value, bound))
     for name, field, value, bound in linears(MIN_SEQ if "seq" in failed else seq, rank):
         failed.setdefault("seq" if field == "tokens" else field, (value, f"{bound} ({name} on the preset's machine)"))
@@ -172,7 +172,9 @@ def _linears(
     for name in PROJECTIONS:
         outputs, inputs = model.shape(name)
         # A linear without an adapter takes part in a product like one of the least rank.
-        shape = LayerShape(outputs=outputs, inputs=inputs, rank=rank if name in targets else 2, tokens=seq)
+        # A product takes a block of a text.
+        tokens = min(seq, EDGE)
+        shape = LayerShape(outputs=outputs, inputs=inputs, rank=rank if name in targets else 2, tokens=tokens)
         yield from ((name, *each) for each in shape.misfits(config))
 
 
