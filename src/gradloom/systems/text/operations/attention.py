@@ -6,7 +6,6 @@ exponent, so a product reads several blocks of them. On the way back keys of a b
 blocks of queries from theirs on.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradloom.models.language import LanguageModel
@@ -41,11 +40,6 @@ class Attention:
     lift: int
 
     @property
-    def blocks(self) -> list[Block]:
-        """Of the text."""
-        return blocks(self.tokens)
-
-    @property
     def span(self) -> int:
         """Tiles of a head."""
         return self.model.head_dim // EDGE
@@ -77,25 +71,23 @@ class Attention:
 
     def _seen(self, tensor: Tensor, head: int, block: Block, *, by_key: bool = False) -> Words:
         """Keys or values that a block sees: the blocks of each tile, or the tiles of each block."""
-        tiles = [
-            [each.of(tensor.part(self.group(head) * self.span + number)) for each in self.blocks[: block.number + 1]]
-            for number in range(self.span)
-        ]
+        first, parts = self.group(head) * self.span, blocks(self.tokens)[: block.number + 1]
+        tiles = [[each.of(tensor.part(first + number)) for each in parts] for number in range(self.span)]
         return Words(tuple(each for row in (zip(*tiles) if by_key else tiles) for each in row))
 
     # operations
 
-    def scored(self, q: Tensor, k: Tensor) -> list[Operation]:
+    def scored(self, block: Block, q: Tensor, k: Tensor) -> list[Operation]:
         """Probabilities from queries and keys."""
         made: list[Operation] = []
-        for block, head in self._heads():
+        for head in range(self.model.heads):
             scores, p = (self._pair(name, block, head) for name in ("scores", "p"))
             seen = self._seen(k, head, block, by_key=True)
             made.append(Product(self._of_head(q, head, block), seen, scores, lift=self.lift))
             made.append(Softmax(scores, p, limit=block.first))
         return made
 
-    def mixed(self, v: Tensor, context: Tensor) -> list[Operation]:
+    def mixed(self, block: Block, v: Tensor, context: Tensor) -> list[Operation]:
         """Values by their probabilities."""
         return [
             Product(
@@ -104,56 +96,44 @@ class Attention:
                 self._of_head(context, head, block),
                 backward=True,
             )
-            for block, head in self._heads()
+            for head in range(self.model.heads)
         ]
 
-    def scored_back(self, dcontext: Tensor, v: Tensor) -> list[Operation]:
+    def scored_back(self, block: Block, dcontext: Tensor, v: Tensor) -> list[Operation]:
         """Gradients of scores."""
         made: list[Operation] = []
-        for block, head in self._heads():
+        for head in range(self.model.heads):
             p, dp, ds = (self._pair(name, block, head) for name in ("p", "dp", "ds"))
             made.append(Product(self._of_head(dcontext, head, block), self._seen(v, head, block, by_key=True), dp))
             made.append(SoftmaxBackward(p, dp, ds))
         return made
 
-    def gathered(self, pairs: str, against: Tensor, result: Tensor, lift: int = 0) -> list[Operation]:
-        """Sums over the queries that see a key: of ``pairs``, ``p`` or ``ds``, times rows of ``against``.
+    def gathered(self, block: Block, pairs: str, against: Tensor, result: Tensor, lift: int = 0) -> list[Operation]:
+        """Sums over the queries that see a block's keys: of ``pairs``, ``p`` or ``ds``, times rows of ``against``.
 
         The pairs are turned first, as the left factor of a product.
         """
         made: list[Operation] = []
-        turned = {block: self._turned(pairs, block) for block in self.blocks}
-        for block, rows in turned.items():
-            for _, heads in self.groups():
-                for number, later in enumerate(self.blocks[block.number :]):
-                    made.append(
-                        Product(
-                            block.of(Tensor(IDENTITY, self.blocks[0].rows, EDGE).all(), start=0),
-                            Words(tuple(self._pair(pairs, later, head).part(block.number, 1) for head in heads)),
-                            rows.part(self._place(block, heads) + number * len(heads), len(heads)),
-                        )
-                    )
-        for block, rows in turned.items():
-            later = self.blocks[block.number :]
-            for group, heads in self.groups():
-                tiles = [
-                    each.of(against.part(head * self.span + number))
-                    for number in range(self.span)
-                    for each in later
-                    for head in heads
-                ]
-                made.append(
-                    Product(
-                        rows.part(self._place(block, heads), len(later) * len(heads)),
-                        Words(tuple(tiles)),
-                        self._of_head(result, group, block),
-                        backward=True,
-                        lift=lift,
-                    )
-                )
+        turned, later = self._turned(pairs, block), blocks(self.tokens)[block.number :]
+        identity = block.of(Tensor(IDENTITY, min(self.tokens, EDGE), EDGE).all(), start=0)
+        for _, heads in self.groups():
+            for number, each in enumerate(later):
+                tiles = Words(tuple(self._pair(pairs, each, head).part(block.number, 1) for head in heads))
+                place = heads[0] * len(later) + number * len(heads)
+                made.append(Product(identity, tiles, turned.part(place, len(heads))))
+        for group, heads in self.groups():
+            rows = [
+                each.of(against.part(head * self.span + number))
+                for number in range(self.span)
+                for each in later
+                for head in heads
+            ]
+            part = turned.part(heads[0] * len(later), len(later) * len(heads))
+            y = self._of_head(result, group, block)
+            made.append(Product(part, Words(tuple(rows)), y, backward=True, lift=lift))
         return made
 
-    def keyed(self, k: Tensor, dq: Tensor) -> list[Operation]:
+    def keyed(self, block: Block, k: Tensor, dq: Tensor) -> list[Operation]:
         """Gradients of queries."""
         return [
             Product(
@@ -163,17 +143,10 @@ class Attention:
                 backward=True,
                 lift=self.lift,
             )
-            for block, head in self._heads()
+            for head in range(self.model.heads)
         ]
-
-    def _heads(self) -> Iterator[tuple[Block, int]]:
-        return ((block, head) for block in self.blocks for head in range(self.model.heads))
 
     def _turned(self, pairs: str, block: Block) -> Tensor:
         """A row a key of a block, a tile a head and a block of queries that see it."""
-        features = (len(self.blocks) - block.number) * self.model.heads * EDGE
+        features = (block.count - block.number) * self.model.heads * EDGE
         return Tensor(f"{self.layer}.{block.named(f'turned_{pairs}')}", block.rows, features)
-
-    def _place(self, block: Block, heads: Sequence[int]) -> int:
-        """The first tile of a group's heads there."""
-        return heads[0] * (len(self.blocks) - block.number)

@@ -1,11 +1,10 @@
 """Blocks of a text: a product, a norm and a loss take 64 tokens at most.
 
-A list of operations is made as if all took any number of rows. :func:`by_blocks` makes those of a long text of it:
-tensors keep all rows and their one exponent, and each operation takes a block's. Gradients of what learns are added
-block by block.
+Tensors keep all rows and their one exponent, and each operation takes a block's. Gradients of what learns are added
+block by block, from the last one on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from .products import Gradient, Product
 from .scaling import TokenSum
 from .tensors import EDGE, AdapterTensors, Codes, Tensor, TensorSlice
 
-__all__ = ["GRADED", "Block", "blocks", "by_blocks", "gradients"]
+__all__ = ["GRADED", "Block", "blocks", "gradients", "in_turn"]
 
 #: Ends of the names of gradients of what learns.
 GRADED = (".ga", ".gb", ".gr", ".gw")
@@ -23,7 +22,7 @@ GRADED = (".ga", ".gb", ".gr", ".gw")
 
 @dataclass(frozen=True)
 class Block:
-    """Tokens ``first`` to ``first + rows`` of a text, which has ``of`` blocks."""
+    """Number ``number`` of ``count`` blocks of a text, of ``rows`` tokens."""
 
     number: int
     rows: int
@@ -39,8 +38,55 @@ class Block:
         return f"{name}@{self.first}" if self.count > 1 else name
 
     def of(self, part: TensorSlice, start: int | None = None) -> TensorSlice:
-        """Its rows of tiles; from ``start`` on where other rows stand for them."""
+        """Its rows of tiles; as many from ``start`` on where those stand for them."""
         return replace(part, row=self.first if start is None else start, height=self.rows)
+
+    def part(
+        self, operations: Iterable[Operation], linear: Callable[[AdapterTensors], Codes], *, once: bool
+    ) -> list[Operation]:
+        """Its part of operations on a whole text; with those that have no rows of it if these are made here, ``once``.
+
+        ``linear``: beside which an adapter is.
+        """
+        made: list[Operation] = []
+        for each in operations:
+            if self.count == 1 or not any(part.rows > EDGE for part in _slices(each).values()):
+                made += [each] if once else []
+            elif isinstance(each, Gradient | TokenSum):
+                made += self._summed(each, linear)
+            else:
+                made.append(self._rows(each))
+        return made
+
+    def _rows(self, operation: Operation) -> Any:
+        """Its part of an operation; what has few rows serves all."""
+        parts = {name: self.of(each) for name, each in _slices(operation).items() if each.rows > EDGE}
+        if isinstance(operation, Biased):
+            # Rows that are equal.
+            parts["b"] = self.of(operation.b, start=0)
+        return replace(operation, **parts)  # type: ignore[type-var]
+
+    def _summed(self, operation: Gradient | TokenSum, linear: Callable[[AdapterTensors], Codes]) -> list[Operation]:
+        """Its gradient, added to that of the blocks behind it."""
+        part = self._rows(operation)
+        if isinstance(operation, Gradient):
+            part, held = replace(part, place=self.named("")), linear(operation.adapter)
+            sizes = {"ga": held.inputs, "gb": held.outputs}
+            totals = [Tensor(operation.made(which), operation.adapter.rank, sizes[which]) for which in part.sources]
+        else:
+            part, totals = replace(part, y=self._named(operation.y.tensor).all()), [operation.y.tensor]
+        if self.number == self.count - 1:
+            return [part]
+        behind = replace(self, number=self.number + 1)
+        made: list[Operation] = [part]
+        for total in totals:
+            before, here = behind._named(total, behind.number < self.count - 1), self._named(total)
+            after = self._named(total, True) if self.number else total
+            made.append(Add(before.all(), here.all(), after.all(), lazy=True))
+        return made
+
+    def _named(self, tensor: Tensor, summed: bool = False) -> Tensor:
+        return replace(tensor, name=self.named(tensor.name) + ".sum" * summed)
 
 
 def blocks(tokens: int) -> list[Block]:
@@ -49,40 +95,25 @@ def blocks(tokens: int) -> list[Block]:
     return [Block(number, min(EDGE, tokens - EDGE * number), count) for number in range(count)]
 
 
-def by_blocks(
-    operations: Sequence[Operation], tokens: int, linear: Callable[[AdapterTensors], Codes]
-) -> list[Operation]:
-    """The operations of a text of ``tokens`` tokens, none of more than a block.
-
-    Neighbours that are no products stand block by block, so that those of a block need not wait for another's.
-    """
-    if tokens <= EDGE:
-        return list(operations)
-    parts, made, waiting = blocks(tokens), list[Operation](), list[Operation]()
-
-    def flush() -> None:
-        made.extend(_rows(each, part) for part in parts for each in waiting)
-        waiting.clear()
-
-    for each in operations:
-        if not _long(each):
-            flush()
-            made.append(each)
-        elif isinstance(each, Gradient | TokenSum):
-            flush()
-            made += _summed(each, parts, linear)
-        elif isinstance(each, Product):
-            flush()
-            made += [_rows(each, part) for part in parts]
-        else:
-            waiting.append(each)
-    flush()
-    return made
-
-
-def gradients(operations: Sequence[Operation]) -> list[str]:
+def gradients(operations: Iterable[Operation]) -> list[str]:
     """Names of the gradients of what learns that operations make, each of all tokens."""
     return [part.name for each in operations for part in each.results if part.name.endswith(GRADED)]
+
+
+#: Stages of units in their order, each with how many units it is behind the newest one.
+Order = Sequence[tuple[int, int]]
+
+
+def in_turn(units: Sequence[Sequence[list[Operation]]], order: Order) -> Iterator[Operation]:
+    """Operations of units, which are a layer's blocks and then another's, each in stages.
+
+    Where units overlap, stages that load more than the array works on hide under another unit's that load less.
+    """
+    lags = [lag for _, lag in order]
+    for newest in range(min(lags), len(units) + max(lags)):
+        for stage, lag in order:
+            if 0 <= newest - lag < len(units):
+                yield from units[newest - lag][stage]
 
 
 def _slices(operation: Operation) -> dict[str, TensorSlice]:
@@ -91,47 +122,3 @@ def _slices(operation: Operation) -> dict[str, TensorSlice]:
         for each in fields(operation)  # type: ignore[arg-type]
         if isinstance(value := getattr(operation, each.name), TensorSlice)
     }
-
-
-def _long(operation: Operation) -> bool:
-    """Whether it takes more rows than a block has."""
-    return any(each.rows > EDGE for each in _slices(operation).values())
-
-
-def _rows(operation: Operation, block: Block) -> Any:
-    """A block's part of it; what has few rows serves all."""
-    parts = {name: block.of(each) for name, each in _slices(operation).items() if each.rows > EDGE}
-    if isinstance(operation, Biased):
-        # Rows that are equal.
-        parts["b"] = block.of(operation.b, start=0)
-    return replace(operation, **parts)  # type: ignore[type-var]
-
-
-def _summed(
-    operation: Gradient | TokenSum, parts: Sequence[Block], linear: Callable[[AdapterTensors], Codes]
-) -> list[Operation]:
-    """A gradient of each block, and their sum."""
-    made: list[Operation] = []
-    for block in parts:
-        part = _rows(operation, block)
-        if isinstance(operation, Gradient):
-            made.append(replace(part, place=block.named("")))
-            held = linear(operation.adapter)
-            sizes = {"ga": held.inputs, "gb": held.outputs}
-            totals = [Tensor(operation.made(which), operation.adapter.rank, sizes[which]) for which in part.sources]
-        else:
-            made.append(replace(part, y=_named(operation.y.tensor, block).all()))
-            totals = [operation.y.tensor]
-        if not block.number:
-            continue
-        for total in totals:
-            before, here = (_named(total, each) for each in (parts[block.number - 1], block))
-            if block.number > 1:
-                before = replace(before, name=f"{before.name}.sum")
-            after = total if block is parts[-1] else replace(here, name=f"{here.name}.sum")
-            made.append(Add(before.all(), here.all(), after.all(), lazy=True))
-    return made
-
-
-def _named(tensor: Tensor, block: Block) -> Tensor:
-    return replace(tensor, name=block.named(tensor.name))

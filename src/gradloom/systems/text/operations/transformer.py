@@ -19,7 +19,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .attention import Attention
 from .base import Operation
-from .blocks import Block, blocks, by_blocks
+from .blocks import Block, Order, blocks, in_turn
 from .cores import Cores
 from .elements import Add, Biased, Gated, GatedBackward, Loss, Rope
 from .norms import NormsOfLayers
@@ -39,6 +39,19 @@ _MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
 _VOCAB = ((1 << TILES) - 1) * EDGE
 #: Tiles of logits that a command makes: a field of 8 bits counts them.
 _MOST = 128
+#: Stages of :meth:`StepOperations.forward` and of the way back by a text's blocks: alone, two, or more. Linears hide what
+#: attention and the elements of other blocks load; with two blocks, a layer cannot begin before the last one ends.
+_ORDERS: Mapping[int, tuple[Order, Order]] = {
+    1: ([(stage, 0) for stage in range(6)], [(stage, 0) for stage in range(8)]),
+    2: (
+        [(0, 0), (1, 0), (3, 1), (2, 0), (4, 1), (5, 1)],
+        [(0, 0), (3, 1), (1, 0), (4, 1), (5, 1), (6, 1), (7, 1), (2, 0)],
+    ),
+    3: (
+        [(3, 1), (2, 0), (0, -1), (4, 1), (1, -1), (5, 1)],
+        [(3, 1), (0, -1), (1, 0), (4, 1), (5, 1), (6, 1), (7, 1), (2, 0)],
+    ),
+}
 #: Keys of a row whose softmax has a gradient.
 _KEYS = 1 << PULLED
 
@@ -237,17 +250,28 @@ class StepOperations:
 
         :mod:`~.needs` selects the operations that a step needs.
         """
-        made: list[Operation] = self._prepared(self.layers[0])
-        for layer in self.layers:
-            made += self.forward(layer)
+        forward, back = _ORDERS[min(len(self.blocks), max(_ORDERS))]
+        made = self._prepared(self.layers[0])
+        made += in_turn([self._forward(layer, block) for layer in self.layers for block in self.blocks], forward)
         if self.head:
             made += self.logits()
         graded: list[Operation] = []
+        units: list[Sequence[list[Operation]]] = []
         for layer in reversed(self.layers):
+            units += [self._backward(layer, block) for block in reversed(self.blocks)]
             # Gradients of the layer behind it are in memory by then.
-            made += [*self.backward(layer), *graded]
+            units[-1][-1].extend(graded)
             graded = [each for name in PROJECTIONS for each in self.cores.graded(*self.linear(layer, name))]
-        return by_blocks(made + graded, self.tokens, lambda adapter: self.codes(adapter.name))
+        return [*made, *in_turn(units, back), *graded]
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """Of the text."""
+        return blocks(self.tokens)
+
+    def _part(self, block: Block, operations: Sequence[Operation], *, once: bool = False) -> list[Operation]:
+        """A block's part of operations on the whole text."""
+        return block.part(operations, lambda adapter: self.codes(adapter.name), once=once)
 
     def _prepared(self, layer: int) -> list[Operation]:
         """What makes a layer's adapters."""
@@ -255,6 +279,13 @@ class StepOperations:
 
     def forward(self, layer: int) -> list[Operation]:
         """A layer, from its ``x`` to that of the next."""
+        return [each for block in self.blocks for stage in self._forward(layer, block) for each in stage]
+
+    def _forward(self, layer: int, block: Block) -> Sequence[list[Operation]]:
+        """The same of a block, whose attention sees the blocks before it.
+
+        Stages are the norm before, queries and keys, scores and values, attention's result, gate and up, and down.
+        """
         model, learnt = self.model, self.learnt
         width = {
             "hidden": model.hidden,
@@ -284,9 +315,9 @@ class StepOperations:
         fed = self.norms.behind(middle, "norm2")
         gate, up, act, down = t("gate", "inter"), t("up", "inter"), t("act", "inter"), t("down", "hidden")
         later = [each for each in self.layers if each > layer]
-        made: list[Operation] = [] if layer != self.layers[0] else learnt.first_ready(layer)
-        made += [
-            *self.norms.placed(layer, "norm1", x),
+        entered: list[Operation] = [] if layer != self.layers[0] else learnt.first_ready(layer)
+        entered += self.norms.placed(layer, "norm1", x)
+        made: list[Operation] = [
             *learnt.made_ready(layer, later[0] if later else None),
             *scaled("k_proj", attended, raw_k),
             *self.norms.normed(layer, "k_proj", raw_k),
@@ -295,15 +326,18 @@ class StepOperations:
             *self.norms.normed(layer, "q_proj", raw_q),
             Rope(self.norms.plain(raw_q).all(), self.angles("q", layer), q.all()),
         ]
-        made += self.attention(layer).scored(q, k)
-        # Under it, the last softmaxes are made.
-        made += scaled("v_proj", attended, v)
-        made += self.attention(layer).mixed(v, context)
-        made += [
+        attention = self.attention(layer)
+
+        def part(operations: Sequence[Operation]) -> list[Operation]:
+            return self._part(block, operations, once=block.number == 0)
+
+        mixed = [
             *through("o_proj", context, o),
             *self.norms.placed(layer, "norm3", o),
             Add(x.all(), self.norms.behind(o, "norm3").all(), middle.all()),
             *self.norms.placed(layer, "norm2", middle),
+        ]
+        gated = [
             *(self._prepared(later[0]) if later else []),
             *through("gate_proj", fed, gate),
             *through("up_proj", fed, up),
@@ -311,24 +345,42 @@ class StepOperations:
         module = learnt.linear(layer, "down_proj")
         if module in self.vectors:
             plain = learnt.plain(act)
-            made += [Gated(gate.all(), up.all(), plain.all(), model.gate), *learnt.scaled(module, plain, act)]
+            gated += [Gated(gate.all(), up.all(), plain.all(), model.gate), *learnt.scaled(module, plain, act)]
         else:
-            made.append(Gated(gate.all(), up.all(), act.all(), model.gate))
-        return [
-            *made,
+            gated.append(Gated(gate.all(), up.all(), act.all(), model.gate))
+        fallen = [
             *through("down_proj", act, down),
             *self.norms.placed(layer, "norm4", down),
             Add(middle.all(), self.norms.behind(down, "norm4").all(), self._residual(layer + 1).all()),
         ]
+        return (
+            part(entered),
+            part(made),
+            # Under v, the last softmaxes are made.
+            [*attention.scored(block, q, k), *part(scaled("v_proj", attended, v))],
+            [*attention.mixed(block, v, context), *part(mixed)],
+            part(gated),
+            part(fallen),
+        )
 
-    def backward(self, layer: int) -> list[Operation]:
-        """A layer backward, with the gradients of what learns in it."""
+    def _backward(self, layer: int, block: Block) -> Sequence[list[Operation]]:
+        """A layer of a block backward, with the gradients of what learns in it.
+
+        The blocks behind it come before. Stages are down, gate and up, attention's result, scores, values, keys,
+        queries, and what enters.
+        """
         model, learnt = self.model, self.learnt
 
         def t(name: str, features: int, *, wide: bool = False) -> Tensor:
             return self.tensor(layer, name, features, wide=wide)
 
         made: list[Operation] = []
+        stages: list[list[Operation]] = []
+
+        def ended(*attended: Operation) -> None:
+            """What attention makes, and then the linears that were made, are a stage."""
+            stages.append([*attended, *self._part(block, made, once=block.number == block.count - 1)])
+            made.clear()
 
         def back(projection: str, dy: TensorSlice, x: TensorSlice, dx: TensorSlice) -> None:
             weight, adapter = self.linear(layer, projection)
@@ -354,6 +406,7 @@ class StepOperations:
         back("down_proj", normed.all(), act.all(), dact.all())
         by_act = unscaled("down_proj", act, dact).all()
         made.append(GatedBackward(gate.all(), up.all(), by_act, dgate.all(), dup.all(), model.gate))
+        ended()
         back("gate_proj", dgate.all(), fed.all(), by_gate.all())
         back("up_proj", dup.all(), fed.all(), by_up.all())
         before, normed = learnt.norm_back(layer, "norm2", middle, dfed, t("dmiddle.norm", hidden))
@@ -362,34 +415,37 @@ class StepOperations:
         dcontext, context = t("dcontext", wide), t("context", wide)
         before, normed = learnt.norm_back(layer, "norm3", t("o", hidden), dmiddle, t("do", hidden))
         made += before
+        ended()
         back("o_proj", normed.all(), context.all(), dcontext.all())
+        ended()
         attention, q, k, v = self.attention(layer), t("q", wide), t("k", kv), t("v", kv)
         dq, dk, dv = t("dq", wide), t("dk", kv), t("dv", kv)
-        made += attention.scored_back(dcontext, v)
+        ended(*attention.scored_back(block, dcontext, v))
         attended = self.norms.behind(x, "norm1")
         raw_dq, raw_dk = t("raw_dq", wide), t("raw_dk", kv)
         by_q, by_k, by_v, by_kv, dattended = (
             t(name, hidden) for name in ("dattended.q", "dattended.k", "dattended.v", "dattended.kv", "dattended")
         )
-        made += attention.gathered("p", dcontext, dv)
-        # Under it, the gradients of the last softmaxes are made.
         back("v_proj", unscaled("v_proj", v, dv).all(), attended.all(), by_v.all())
-        made += attention.gathered("ds", q, dk, self.lift)
+        # Under it, the gradients of the last softmaxes are made.
+        ended(*attention.gathered(block, "p", dcontext, dv))
         made.append(Rope(dk.all(), self.angles("dk", layer), self.norms.plain(raw_dk).all(), turn=True))
         made += self.norms.normed_back(layer, "k_proj", t("raw_k", kv), raw_dk)
-        made += attention.keyed(k, dq)
+        ended(*attention.gathered(block, "ds", q, dk, self.lift))
         made.append(Rope(dq.all(), self.angles("dq", layer), self.norms.plain(raw_dq).all(), turn=True))
         made += self.norms.normed_back(layer, "q_proj", t("raw_q", wide), raw_dq)
+        ended(*attention.keyed(block, k, dq))
         back("k_proj", unscaled("k_proj", t("raw_k", kv), raw_dk).all(), attended.all(), by_k.all())
         made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
         back("q_proj", raw_dq.all(), attended.all(), by_q.all())
         before, entry = learnt.norm_back(layer, "norm1", x, dattended, t("dx.norm", hidden))
-        return [
-            *made,
+        made += [
             Add(by_kv.all(), by_q.all(), dattended.all()),
             *before,
             Add(dmiddle.all(), entry.all(), t("dx", hidden).all()),
         ]
+        ended()
+        return stages
 
     def logits(self, x: Tensor | None = None) -> list[Operation]:
         """Operations from ``x`` to the loss, and back to its gradient.
@@ -400,15 +456,16 @@ class StepOperations:
         vocab = -(-model.vocab // EDGE) * EDGE
         x = x or self.output
         normed = self.tensor(after, "normed", model.hidden)
-        made: list[Operation] = [Norm(x.all(), "norm", normed.all(), model.norm_eps)]
-        parts = blocks(self.tokens)
-        for block, before in zip_longest(parts, [None, *parts]):
+        norm = [Norm(x.all(), "norm", normed.all(), model.norm_eps)]
+        made: list[Operation] = []
+        for block, before in zip_longest(self.blocks, [None, *self.blocks]):
             # A block's loss is made under the next one's logits.
             if block is not None:
-                made += self._foretold(after, block, normed)
+                made += [*self._part(block, norm, once=True), *self._foretold(after, block, normed)]
             if before is not None:
                 made += self._foretold_back(after, before, x)
-        return made + self.learnt.norm_sum(LAST_NORM)
+        total = self.learnt.norm_sum(LAST_NORM)
+        return made + [each for block in reversed(self.blocks) for each in self._part(block, total, once=True)]
 
     def _of_block(self, after: int, block: Block, name: str, features: int) -> Tensor:
         return Tensor(f"{after}.{block.named(name)}", block.rows, features)

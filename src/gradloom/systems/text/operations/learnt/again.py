@@ -32,22 +32,22 @@ def again(operations: Sequence[Operation], frac: Fracs) -> tuple[list[Operation]
             norms.setdefault(each.y.name, []).append(each)
     wanted = {part.name for each in operations if isinstance(each, Gradient) for _, part in each.sources.values()}
     held = _held(operations)
-    beside: dict[str, list[int]] = {}
+    beside: dict[str, dict[int, int]] = {}
     for place, each in enumerate(operations):
         if isinstance(each, Product) and each.backward and isinstance(each.weight, Codes):
-            beside.setdefault(each.weight.name, []).append(place)
+            beside.setdefault(each.weight.name, {})[each.x.row] = place
     made: dict[int, list[Norm]] = {}
     other: dict[str, Tensor] = {}
     for name in sorted(wanted & set(norms)):
         parts = norms[name]
         layer, _, which = parts[0].weight.rpartition(".")
         # A block of a text beside its own product.
-        places = beside.get(f"model.layers.{layer}.mlp.{_BESIDE.get(which, '')}", [])
-        if not places or held.get(parts[0].x.name, len(operations)) <= places[-1]:
+        places = beside.get(f"model.layers.{layer}.mlp.{_BESIDE.get(which, '')}", {})
+        if not places or held.get(parts[0].x.name, len(operations)) <= max(places.values()):
             continue
         other[name] = replace(parts[0].y.tensor, name=f"{name}.again")
-        for place, norm in zip(places, parts, strict=True):
-            made.setdefault(place, []).append(replace(norm, y=replace(norm.y, tensor=other[name])))
+        for norm in parts:
+            made.setdefault(places[norm.x.row], []).append(replace(norm, y=replace(norm.y, tensor=other[name])))
     found: list[Operation] = []
     for place, each in enumerate(operations):
         found += made.get(place, [])
