@@ -18,9 +18,10 @@ from gradloom.models.pack import HEADS
 from gradloom.preset import PRESETS
 from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.costs.request import TARGETS
+from gradloom.systems.text.operations.blocks.head import HEAD_MATRIX
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.tensors import EDGE
-from gradloom.systems.text.operations.transformer import HEAD_MATRIX, StepOperations
+from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.step import lower

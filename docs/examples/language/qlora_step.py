@@ -31,9 +31,9 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.run.memory import dram_of
 from gradloom.sim.time.forecast import MemoryTime, forecast
+from gradloom.systems.text.operations.blocks.attention import IDENTITY
 from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.products import Product
-from gradloom.systems.text.operations.attention import IDENTITY
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.quantized import Quantized

@@ -30,8 +30,8 @@ from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW, scaled
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.costs.request import TARGETS
+from gradloom.systems.text.operations.blocks.head import HEAD_MATRIX
 from gradloom.systems.text.operations.instant import InstantStep
-from gradloom.systems.text.operations.transformer import HEAD_MATRIX
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.residents import FROZEN, by_class

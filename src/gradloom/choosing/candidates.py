@@ -18,8 +18,9 @@ from gradloom.models.language import LanguageModel
 from gradloom.output import some
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.card.layout import Shape
-from gradloom.systems.text.costs.fit import Misfit, machine_misfits
+from gradloom.systems.text.costs.fit import MIN_SEQ, Misfit, machine_misfits
 from gradloom.systems.text.costs.request import TARGETS
+from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.program.packed import STORES
 
 __all__ = ["METHODS", "Candidate", "Choice", "candidates", "first_layers"]

@@ -57,8 +57,11 @@ BAD = {
         "steps=100001: must be from 1 to 100000",
     ),
     "a card for a network": (("card", "write", "instantft-kv260", "--data", "d"), "nothing there writes a memory card"),
-    "windows too short": ((*TUNE, "--seq", "1"), "seq=1: must be from 2 to 64"),
-    "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
+    "windows too short": ((*TUNE, "--seq", "1"), "seq=1: must be from 2 to 128"),
+    "a card of more than a block": (
+        ("card", "write", *TUNE[1:], "--seq", "65"),
+        "seq=65: must be at most 64 on a card",
+    ),
     "windows longer than the context": (
         (*TUNE, "--engine", "float", "--seq", "129"),
         "seq=129: must be from 2 to 128 (the model's context)",
@@ -165,10 +168,10 @@ def test_a_fine_tune_refuses_what_a_plan_says_does_not_fit(run, here, monkeypatc
     board = boards.find("genesys2")
     monkeypatch.setattr(boards, "find", lambda name: dataclasses.replace(board, memory_bytes=1 << 20))
     monkeypatch.setattr(language.boards, "find", boards.find)
-    wrong = ("--rank", "10", "--seq", "65")
+    wrong = ("--rank", "10", "--seq", "80")
     code, out, err = run(*TUNE, *wrong)
     assert code == 2 and out == "" and not (here / "out").exists()
-    assert [line.split(": ")[1].split("=")[0] for line in err.splitlines()] == ["seq", "rank", "memory"]
+    assert [line.split(": ")[1].split("=")[0] for line in err.splitlines()] == ["rank", "memory"]
     planned = run("plan", "small", *wrong)
     assert (planned[0], planned[2]) == (2, err)
     assert "memory=" in err and "genesys2 has 1048576 bytes; use another model" in err

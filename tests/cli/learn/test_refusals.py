@@ -39,18 +39,10 @@ REFUSED = {
     "long windows": (
         ("--seq", "999"),
         LANGUAGE,
-        "seq=999: must be from 2 to 64 (tokens of the preset's machine); give --seq 64",
+        "seq=999: must be from 2 to 128 (the model's context); give --seq 128",
     ),
-    "windows within the model's context": (
-        ("--seq", "65"),
-        LANGUAGE,
-        "seq=65: must be from 2 to 64 (tokens of the preset's machine); give --seq 64",
-    ),
-    "no windows": (
-        ("--seq", "1"),
-        LANGUAGE,
-        "seq=1: must be from 2 to 64 (tokens of the preset's machine); give --seq 2",
-    ),
+    "windows of more than a block": (("--seq", "65"), ("choose",), "seq=65: must be from 2 to 64; give --seq 64"),
+    "no windows": (("--seq", "1"), LANGUAGE, "seq=1: must be from 2 to 128 (the model's context); give --seq 2"),
     "no steps": (("--steps", "0"), LANGUAGE, "steps=0: must be from 1 to 100000"),
     "many steps": (("--steps", "1000000000"), LANGUAGE, "steps=1000000000: must be from 1 to 100000"),
     "no number": (("--steps", "x"), LANGUAGE, "steps=x: must be an integer; see gradloom VERB --help"),

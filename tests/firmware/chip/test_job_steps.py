@@ -20,8 +20,8 @@ from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
+from gradloom.systems.text.operations.blocks.head import TARGETS
 from gradloom.systems.text.operations.learnt.rechosen import HEADROOM, ChosenConstants, Rechosen, due
-from gradloom.systems.text.operations.transformer import TARGETS
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.run.training import as_bytes, encoded
 

@@ -18,8 +18,8 @@ from gradloom.firmware.chip.monocypher_source import monocypher
 from gradloom.firmware.chip.soc_image import includes, source
 from gradloom.rtl.formats.weights.tiles import tile_moments, tile_rows
 from gradloom.systems.text.card.trainer import JobTrainer
+from gradloom.systems.text.operations.blocks.head import LOSS, TARGETS
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
-from gradloom.systems.text.operations.transformer import LOSS, TARGETS
 from gradloom.systems.text.program.step import lower
 
 from ..conftest import CONFIG

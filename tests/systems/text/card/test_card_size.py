@@ -6,11 +6,12 @@ from gradloom.firmware.chip.steps import STATE_BYTES, AdapterPlaces, StepTable, 
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import find_preset
 from gradloom.program.descent import AdamW
+from gradloom.systems.text.operations.blocks.head import HEAD_MATRIX, TARGETS
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
 from gradloom.systems.text.operations.learnt.training import training_operations
 from gradloom.systems.text.operations.learnt.updates import Update
 from gradloom.systems.text.operations.tensors import EDGE
-from gradloom.systems.text.operations.transformer import HEAD_MATRIX, TARGETS, StepOperations
+from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.stepped import schedule, scheduled, stepped

@@ -22,7 +22,7 @@ from gradloom.systems.text.card.course import instant_course
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.trainer import InstantJobTrainer
 from gradloom.systems.text.card.words import read_board
-from gradloom.systems.text.operations.transformer import TARGETS
+from gradloom.systems.text.operations.blocks.head import TARGETS
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.run.training import as_bytes, encoded
 

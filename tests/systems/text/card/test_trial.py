@@ -16,8 +16,8 @@ from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import STATE, board_job
 from gradloom.systems.text.card.trial import HELD, evaluated
+from gradloom.systems.text.operations.blocks.head import LOSS, TARGETS
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
-from gradloom.systems.text.operations.transformer import LOSS, TARGETS
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.reference.integers import IntegerStep
 from gradloom.systems.text.run.training import Training, encoded

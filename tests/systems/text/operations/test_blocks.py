@@ -11,7 +11,7 @@ from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.operations.blocks import blocks
+from gradloom.systems.text.operations.blocks.rows import blocks
 from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.tensors import Words
 from gradloom.systems.text.order import arranged

@@ -9,8 +9,8 @@ import pytest
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import VECTOR
+from gradloom.systems.text.operations.blocks.head import LOSS
 from gradloom.systems.text.operations.learnt.again import again
-from gradloom.systems.text.operations.transformer import LOSS
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.run.step import place_frozen

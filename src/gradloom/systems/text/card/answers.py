@@ -17,12 +17,13 @@ from gradloom.rtl.formats.weights.linear import WEIGHT
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_rows
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
+from ..operations.blocks.head import HEAD_MATRIX
 from ..operations.decode import Decode
 from ..operations.elements import Softmax
 from ..operations.learnt.rechosen import FRACS
 from ..operations.products import Product
 from ..operations.tensors import EDGE, HeadCodes
-from ..operations.transformer import HEAD_MATRIX, StepOperations
+from ..operations.transformer import StepOperations
 from ..program.step import lower
 from ..reference.integers import IntegerStep
 from ..run.frozen import Frozen

@@ -16,8 +16,8 @@ from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import SPARE
+from ..operations.blocks.head import LOSS, TARGETS
 from ..operations.learnt.rechosen import FRACS, REACHES, Rechosen
-from ..operations.transformer import LOSS, TARGETS
 from ..program.layout import Layout
 from ..run.step import place_frozen
 from ..run.training import as_bytes

@@ -4,7 +4,7 @@ A job is laid out alike whether its values are known or not, so a plan says the 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from gradloom.firmware.chip.adapter_store import HEADER_BYTES as STORE_HEADER
@@ -20,15 +20,17 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ...rates import CONSTANT, Schedule
 from ..costs.request import BudgetRequest
 from ..operations.base import Fracs, Operation
+from ..operations.blocks.head import HEAD_MATRIX, LOSS, TARGETS
 from ..operations.learnt.rechosen import FRACS, Rechosen, constants
 from ..operations.learnt.training import training_operations
 from ..operations.learnt.updates import Update
 from ..operations.norms import NormsOfLayers
 from ..operations.shapes import suited
 from ..operations.tensors import EDGE, Tensor
-from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, StepOperations
+from ..operations.transformer import StepOperations
 from ..program.layout import Layout
 from ..program.packed import STORES
+from ..program.peak import peak_bytes
 from ..program.planned import exponents
 from ..program.residents import by_class, residents
 from ..program.step import lower
@@ -52,6 +54,8 @@ __all__ = [
 
 #: Name of the exponents of adapters that a job changes.
 STATE = "exponents"
+#: Bytes of the commands of a head's queries of a block with keys of another one, about.
+_PAIR = 48 * 32
 
 
 @dataclass(kw_only=True)
@@ -399,17 +403,34 @@ def laid_out(shape: Shape, config: LanguageConfig) -> dict[str, int]:
     found = by_class(residents(operations, step, config.data_bits // 8), shape.model)
     found["texts"] *= shape.texts
     found["forward_cache"] = sum(rounded(4 * each.rows * each.features) for each in shape.cached) * shape.texts
-    programs = [lowered(shape, config)]
-    if shape.accumulate > 1:
-        programs.append(lowered(shape, config, updates=False))
+    kinds: list[dict[str, bool]] = [{}]
     if shape.first and shape.steps * shape.accumulate > shape.texts:
-        programs.append(lowered(shape, config, kept=True))
-        if shape.accumulate > 1:
-            programs.append(lowered(shape, config, kept=True, updates=False))
+        kinds.append({"kept": True})
+    if shape.accumulate > 1:
+        kinds += [{**each, "updates": False} for each in kinds]
+    measure = program_bytes if shape.tokens <= EDGE else counted_bytes
+    programs = [measure(shape, config, **each) for each in kinds]
     found["measured"] = sum(rounded(size) for size in measured_sizes(shape).values())
-    found["step_tensors"] = max(each.layout.shared_bytes for each in programs)
-    found["programs"] = sum(rounded(len(each.program.code)) for each in programs)
+    found["step_tensors"] = max(tensors for tensors, _ in programs)
+    found["programs"] = sum(rounded(code) for _, code in programs)
     return _told(found, shape.cached) | {"adapter_copies": 2 * (STORE_HEADER + found["adapters"])}
+
+
+def program_bytes(shape: Shape, config: LanguageConfig, **kind: bool) -> tuple[int, int]:
+    """Bytes of a step's own tensors, and of its program."""
+    made = lowered(shape, config, **kind)
+    return made.layout.shared_bytes, len(made.program.code)
+
+
+def counted_bytes(shape: Shape, config: LanguageConfig, **kind: bool) -> tuple[int, int]:
+    """The same of a text of several blocks, whose program would take minutes: by its operations, and by one block's."""
+    step, operations = shape.operations(config, **kind)
+    own = {*residents(operations, step, config.data_bits // 8), *measured_sizes(shape)}
+    own.update(each.name for each in shape.cached)
+    count = len(step.blocks)
+    _, block = program_bytes(replace(shape, tokens=EDGE), config, **kind)
+    pairs = shape.model.heads * len(step.layers) * count * (count - 1) // 2
+    return peak_bytes(operations, exponents(operations), own), count * block + _PAIR * pairs
 
 
 @dataclass(frozen=True)

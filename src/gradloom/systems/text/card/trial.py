@@ -10,9 +10,9 @@ from gradloom.program.patches import Varying
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Operation
+from ..operations.blocks.head import LOSS, TARGETS
 from ..operations.elements import Loss
 from ..operations.learnt.rechosen import FRACS
-from ..operations.transformer import LOSS, TARGETS
 from ..program.step import lower
 from ..run.training import Training, as_bytes
 from .layout import STATE, JobLayout

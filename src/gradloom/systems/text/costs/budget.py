@@ -79,6 +79,9 @@ def memory(request: BudgetRequest) -> dict[str, int]:
     adapters = WORD * request.adapter_parameters
     kept = 2 * model.hidden + 2 * model.attention + 2 * model.kv + 2 * model.inter
     cache = {"forward_cache": WORD * seq * model.hidden} if request.from_layer else {}
+    parts = -(-seq // TILE)
+    # Of more than a block of tokens; those of one are soon made again.
+    pairs = model.heads * TILE**2 * parts * (parts + 1) // 2 if parts > 1 else 0
     return {
         "codes": codes,
         "scales": scales,
@@ -95,7 +98,7 @@ def memory(request: BudgetRequest) -> dict[str, int]:
         "gradients": adapters,
         "optimizer": _stored(request, moments=True),
         # Both residuals, queries, keys, values, attention's result, gate and up; the rest is computed again.
-        "activations": WORD * seq * request.learning_layers * kept,
+        "activations": WORD * request.learning_layers * (seq * kept + pairs),
         "logits": WORD * seq * model.vocab,
         "kv_cache": KV_WORD * 2 * seq * model.layers * model.kv,
         "buffers": BUFFERS,
@@ -375,7 +378,10 @@ def _assumptions(request: BudgetRequest, board: Target, counted: bool, array: in
         else f"array: {multipliers(board)} multipliers, the largest power of two within {DSP_SHARE:.0%} of {board.dsp} "
         f"DSP slices",
         f"a third of block memory holds a linear's inputs at {ON_CHIP} bits, or their gradient at {SUM_ON_CHIP}",
-        "kept for the backward pass: residuals, queries, keys, values, attention's result, gate and up; nothing else",
+        "kept for the backward pass: residuals, queries, keys, values, attention's result, gate and up; nothing else"
+        if request.seq <= TILE
+        else "kept for the backward pass: residuals, queries, keys, values, probabilities by blocks of 64 tokens, "
+        "attention's result, gate and up; nothing else",
     ]
     if counted:
         notes.append("memory is counted by shapes, and not from the layout of a job")

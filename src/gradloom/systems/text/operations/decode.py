@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .base import Fracs, Operation
+from .blocks.head import head_products
 from .elements import Add, Gated, Rope, Softmax
 from .instant import InstantStep
 from .products import Product
@@ -138,7 +139,7 @@ class Decode:
             made += [
                 *added,
                 Norm(output.all(), "norm", normed.all(), self.step.model.norm_eps),
-                *self.step.head_products(normed.all(), self.logits, coded=self.coded),
+                *head_products(normed.all(), self.logits, coded=self.coded),
             ]
         return made
 

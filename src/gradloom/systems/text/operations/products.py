@@ -109,8 +109,7 @@ class Gradient(Operation):
 
     def shifts(self, frac: Fracs) -> dict[str, int]:
         return checked_shifts(
-            self.adapter.name,
-            **{which: value - frac[self.made(which)] for which, value in self._sums(frac).items()},
+            self.adapter.name, **{which: value - frac[self.made(which)] for which, value in self._sums(frac).items()}
         )
 
     @property

@@ -11,36 +11,31 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
 
 from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
 from gradloom.rtl.formats.vector import PULLED, TILES
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from .attention import Attention
 from .base import Operation
-from .blocks import Block, Order, blocks, in_turn
+from .blocks.attention import Attention
+from .blocks.head import Head
+from .blocks.rows import Block, Order, blocks, in_turn
 from .cores import Cores
-from .elements import Add, Biased, Gated, GatedBackward, Loss, Rope
+from .elements import Add, Biased, Gated, GatedBackward, Rope
 from .norms import NormsOfLayers
 from .products import Gradient, Product
-from .scaling import Norm, NormBackward
 from .shapes import odd_shapes
-from .tensors import EDGE, AdapterTensors, Angles, Codes, HeadCodes, MatrixRows, Tensor, TensorSlice
-from .vectors import LAST_NORM, StepVectors
+from .tensors import EDGE, AdapterTensors, Angles, Codes, Tensor, TensorSlice
+from .vectors import StepVectors
 
-__all__ = ["HEAD_MATRIX", "LOSS", "TARGETS", "StepOperations", "longest"]
+__all__ = ["StepOperations", "longest"]
 
-TARGETS, LOSS = "targets", "loss"
-HEAD_MATRIX = "head"
 #: Tensors of a layer that linears with biases make.
 _MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
 #: Logits of a token: so many bits count their tiles.
 _VOCAB = ((1 << TILES) - 1) * EDGE
-#: Tiles of logits that a command makes: a field of 8 bits counts them.
-_MOST = 128
-#: Stages of :meth:`StepOperations.forward` and of the way back by a text's blocks: alone, two, or more. Linears hide what
-#: attention and the elements of other blocks load; with two blocks, a layer cannot begin before the last one ends.
+#: Stages forward and backward by the blocks of a text: alone, two, or more. Linears hide what attention and elements of
+#: other blocks load; with two blocks, a layer cannot begin before the last one ends.
 _ORDERS: Mapping[int, tuple[Order, Order]] = {
     1: ([(stage, 0) for stage in range(6)], [(stage, 0) for stage in range(8)]),
     2: (
@@ -287,12 +282,7 @@ class StepOperations:
         Stages are the norm before, queries and keys, scores and values, attention's result, gate and up, and down.
         """
         model, learnt = self.model, self.learnt
-        width = {
-            "hidden": model.hidden,
-            "inter": model.inter,
-            "q": model.attention,
-            "kv": model.kv,
-        }
+        width = {"hidden": model.hidden, "inter": model.inter, "q": model.attention, "kv": model.kv}
 
         def t(name: str, size: str, *, wide: bool = False) -> Tensor:
             return self.tensor(layer, name, width[size], wide=wide)
@@ -452,59 +442,5 @@ class StepOperations:
 
         ``x`` is the last layer's residual stream unless given.
         """
-        model, after = self.model, self.layers[-1] + 1
-        vocab = -(-model.vocab // EDGE) * EDGE
-        x = x or self.output
-        normed = self.tensor(after, "normed", model.hidden)
-        norm = [Norm(x.all(), "norm", normed.all(), model.norm_eps)]
-        made: list[Operation] = []
-        for block, before in zip_longest(self.blocks, [None, *self.blocks]):
-            # A block's loss is made under the next one's logits.
-            if block is not None:
-                made += [*self._part(block, norm, once=True), *self._foretold(after, block, normed)]
-            if before is not None:
-                made += self._foretold_back(after, before, x)
-        total = self.learnt.norm_sum(LAST_NORM)
-        return made + [each for block in reversed(self.blocks) for each in self._part(block, total, once=True)]
-
-    def _of_block(self, after: int, block: Block, name: str, features: int) -> Tensor:
-        return Tensor(f"{after}.{block.named(name)}", block.rows, features)
-
-    def _foretold(self, after: int, block: Block, normed: Tensor) -> list[Operation]:
-        """Logits of a block, and its loss."""
-        vocab = -(-self.model.vocab // EDGE) * EDGE
-        logits, d = (self._of_block(after, block, name, vocab) for name in ("logits", "dlogits"))
-        loss = Loss(logits.all(), block.named(TARGETS), d.all(), block.named(LOSS), self.model.vocab)
-        return [*self.head_products(block.of(normed.all()), logits), loss]
-
-    def _foretold_back(self, after: int, block: Block, x: Tensor) -> list[Operation]:
-        """The gradient of a block's ``x``."""
-        hidden, made = self.model.hidden, list[Operation]()
-        d = self._of_block(after, block, "dlogits", -(-self.model.vocab // EDGE) * EDGE)
-        before: Tensor | None = None
-        for first in range(0, d.tiles, self.head_part):
-            count = min(self.head_part, d.tiles - first)
-            part = self._of_block(after, block, f"part.{first}", hidden)
-            rows = MatrixRows(HEAD_MATRIX, count * EDGE, hidden, first * EDGE)
-            made.append(Product(d.part(first, count), rows, part.all(), backward=True))
-            if before is not None:
-                total = self._of_block(after, block, f"sum.{first}", hidden)
-                made.append(Add(before.all(), part.all(), total.all()))
-                part = total
-            before = part
-        assert before is not None
-        x_part, dx, u = (each and block.of(each) for each in (x.all(), self.gradient.all(), self.learnt.norm_u(LAST_NORM)))
-        assert x_part is not None and dx is not None
-        return [*made, NormBackward(x_part, before.all(), "norm.back", dx, self.model.norm_eps, u)]
-
-    @staticmethod
-    def head_products(normed: TensorSlice, logits: Tensor, *, coded: bool = False) -> list[Operation]:
-        """Logits from normed rows; ``coded``: by a head in codes, in place of one in words."""
-        made: list[Operation] = []
-        for first in range(0, logits.tiles, _MOST):
-            count = min(_MOST, logits.tiles - first)
-            sizes = count * EDGE, normed.count * EDGE, first * EDGE
-            # Whole groups of scales are in each part: it has as many rows as a group has blocks, or a multiple.
-            weight = HeadCodes(f"{HEAD_MATRIX}.{first}", *sizes) if coded else MatrixRows(HEAD_MATRIX, *sizes)
-            made.append(Product(normed, weight, logits.part(first, count)))
-        return made
+        after = self.layers[-1] + 1
+        return Head(self.model, after, self.head_part, self.learnt, x or self.output, self.gradient).operations()

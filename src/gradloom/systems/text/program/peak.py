@@ -13,6 +13,7 @@ from ..operations.base import Fracs, Operation
 from ..operations.elements import Loss
 from ..operations.learnt.again import again
 from ..operations.products import Gradient, Product
+from ..operations.tensors import EDGE
 
 __all__ = ["peak_bytes"]
 
@@ -28,7 +29,8 @@ def peak_bytes(operations: Sequence[Operation], frac: Fracs, without: Collection
         if isinstance(each, Product) and each.adapter is not None:
             found[each.hidden] = 4 * each.x.tensor.rows * each.adapter.rank
         if isinstance(each, Gradient):
-            found |= {each.made(which): 4 * each.adapter.rank * part.count * 64 for which, (_, part) in each.sources.items()}
+            size = 4 * each.adapter.rank * EDGE
+            found |= {each.made(which): size * part.count for which, (_, part) in each.sources.items()}
         if isinstance(each, Loss):
             # It lies where its logits were.
             found = {each.d.name: 0}

@@ -13,13 +13,14 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Fracs, Operation
+from ..operations.blocks.head import HEAD_MATRIX
 from ..operations.elements import Add, Biased
 from ..operations.exponents import choose
 from ..operations.learnt.training import training_operations
 from ..operations.products import Product
 from ..operations.scaling import Norm, NormBackward
 from ..operations.tensors import EDGE
-from ..operations.transformer import HEAD_MATRIX, StepOperations
+from ..operations.transformer import StepOperations
 from .layout import Layout
 from .step import lower
 

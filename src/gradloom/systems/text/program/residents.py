@@ -11,8 +11,9 @@ from gradloom.program.memory import rounded
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.weights.weight_stream import StreamShape
 
-from ..operations.attention import IDENTITY
 from ..operations.base import Operation
+from ..operations.blocks.attention import IDENTITY
+from ..operations.blocks.head import HEAD_MATRIX, LOSS, TARGETS
 from ..operations.cores import FACTORS
 from ..operations.elements import Add, Biased, Loss, Rope
 from ..operations.instant import A
@@ -20,7 +21,7 @@ from ..operations.learnt.updates import Descent, Unpack, Widen
 from ..operations.products import Product
 from ..operations.scaling import Narrow, Norm, NormBackward, TokenSum
 from ..operations.tensors import EDGE, AdapterTensors, Codes, MatrixRows, Tensor, Words
-from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, StepOperations
+from ..operations.transformer import StepOperations
 from .layout import ZEROS
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]

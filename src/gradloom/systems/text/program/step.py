@@ -12,13 +12,13 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
 
 from ..operations.base import Fracs, Operation
+from ..operations.blocks.head import LOSS
 from ..operations.elements import Add, Biased, Gated, GatedBackward, Loss, Rope
 from ..operations.learnt.again import again
 from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Scale, ScaleBackward, TokenSum
 from ..operations.tensors import EDGE, MatrixRows, TensorSlice
-from ..operations.transformer import LOSS
 from .engines.gradients import Gradients
 from .engines.updates import UpdatePieces, place_packed
 from .engines.vectors import Vectors

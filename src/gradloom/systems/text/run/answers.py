@@ -27,13 +27,14 @@ from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.machine import MachineHost, MachineRunner
 
 from ..operations.base import Operation
+from ..operations.blocks.head import TARGETS, head_products
 from ..operations.decode import Decode
 from ..operations.elements import Softmax
 from ..operations.exponents import of_any_text
 from ..operations.instant import InstantStep
 from ..operations.scaling import Norm
 from ..operations.tensors import EDGE, Tensor
-from ..operations.transformer import TARGETS, StepOperations
+from ..operations.transformer import StepOperations
 from ..program.layout import Layout
 from ..program.step import lower
 from ..reference.drawn import Draw
@@ -100,7 +101,7 @@ class PromptForward(Training):
             *(each for layer in self.layers for each in step.forward(layer)),
             *added,
             Norm(output.all(), "norm", normed.all(), model.norm_eps),
-            *step.head_products(normed, logits, coded=self.coded),
+            *head_products(normed.all(), logits, coded=self.coded),
         ]
 
     def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:

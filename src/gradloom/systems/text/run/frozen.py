@@ -18,10 +18,10 @@ from gradloom.sim.reference import linear as reference
 
 from ..coded_head import coded_head
 from ..operations.base import Operation
+from ..operations.blocks.head import HEAD_MATRIX
 from ..operations.elements import Biased, Rope
 from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, HeadCodes, MatrixRows
-from ..operations.transformer import HEAD_MATRIX
 from ..operations.vector import frac_of
 from ..order import order
 from ..reference.llama import Llama

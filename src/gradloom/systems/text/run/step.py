@@ -21,10 +21,10 @@ from gradloom.sim.run.machine import MachineRunner, Ran
 from gradloom.systems.job import BoardHost
 
 from ..operations.base import DROP
+from ..operations.blocks.head import HEAD_MATRIX, LOSS
 from ..operations.learnt.updates import Descent, Pack
 from ..operations.products import Gradient, Product
 from ..operations.tensors import EDGE, Codes, MatrixRows
-from ..operations.transformer import HEAD_MATRIX, LOSS
 from ..program.layout import Layout
 from ..program.sections import rows_of
 from ..program.step import lower

@@ -18,8 +18,9 @@ from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.weights.linear import MASTER, WEIGHT
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_moments, tile_rows
 
-from ..operations.attention import IDENTITY
 from ..operations.base import SPARE, Operation
+from ..operations.blocks.attention import IDENTITY
+from ..operations.blocks.head import TARGETS
 from ..operations.cores import FACTORS
 from ..operations.elements import Add
 from ..operations.exponents import choose
@@ -29,7 +30,7 @@ from ..operations.learnt.updates import Descent, Pack, Unpack, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, NormBackward, TokenSum
 from ..operations.tensors import EDGE, Tensor
-from ..operations.transformer import TARGETS, StepOperations
+from ..operations.transformer import StepOperations
 from ..operations.vector import frac_of, norm_weight
 from ..operations.vectors import LAST_NORM, last_gains, norms_of
 from ..order import arranged

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ..base import Operation
-from ..blocks import GRADED
+from ..blocks.rows import GRADED
 from ..elements import Add
 from ..products import Gradient
 from ..tensors import AdapterTensors, Codes, Tensor, TensorSlice

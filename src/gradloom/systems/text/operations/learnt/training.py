@@ -6,7 +6,7 @@ from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.program.operations import needed
 
 from ..base import Operation
-from ..blocks import gradients
+from ..blocks.rows import gradients
 from ..products import Gradient
 from ..scaling import TokenSum
 from ..transformer import StepOperations

@@ -175,8 +175,9 @@ def gradient(
 ) -> list[SidePiece]:
     """A gradient of an adapter, to ``result``.
 
-    It is made of the tensor at ``source``, whose tiles are ``stride`` bytes apart if they have gaps, and the h in ``slot``. With ``rest``, only results of the first rank index go
-    to ``result``, and the others' to ``rest``, each tile's over the one before.
+    It is made of the tensor at ``source`` (``stride``: bytes from a tile to the next, if they have gaps) and the h in
+    ``slot``. With ``rest``, only results of the first rank index go to ``result``, and the others' to ``rest``, each
+    tile's over the one before.
     """
     beat, parts = config.data_bits // 8, config.edge // config.beat_words
     tile = tokens * parts

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from .base import Operation
-from .elements import Add, Biased
-from .products import Gradient, Product
-from .scaling import TokenSum
-from .tensors import EDGE, AdapterTensors, Codes, Tensor, TensorSlice
+from ..base import Operation
+from ..elements import Add, Biased
+from ..products import Gradient
+from ..scaling import TokenSum
+from ..tensors import EDGE, AdapterTensors, Codes, Tensor, TensorSlice
 
 __all__ = ["GRADED", "Block", "blocks", "gradients", "in_turn"]
 

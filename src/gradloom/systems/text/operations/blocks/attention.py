@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from gradloom.models.language import LanguageModel
 
-from .base import Operation
-from .blocks import Block, blocks
-from .elements import Softmax, SoftmaxBackward
-from .products import Product
-from .tensors import EDGE, Tensor, TensorSlice, Words
+from ..base import Operation
+from ..elements import Softmax, SoftmaxBackward
+from ..products import Product
+from ..tensors import EDGE, Tensor, TensorSlice, Words
+from .rows import Block, blocks
 
 __all__ = ["IDENTITY", "Attention"]
 
