@@ -139,19 +139,30 @@ class Softmax(Operation):
 
 @dataclass(frozen=True)
 class SoftmaxBackward(Operation):
-    """``ds = p (dp - Σ p dp)``, natural: without the factor ln 2 of base 2."""
+    """``ds = p (dp - Σ p dp)``, natural: without the factor ln 2 of base 2.
 
-    takes, gives = ("p", "dp"), ("ds",)
+    The sum may be that of ``y dy`` instead, if y is what the probabilities mix and dy its gradient.
+    """
+
+    takes, gives = ("p", "dp", "y", "dy"), ("ds",)
 
     p: TensorSlice
     dp: TensorSlice
     ds: TensorSlice
+    y: TensorSlice | None = None
+    dy: TensorSlice | None = None
+
+    @property
+    def summed(self) -> tuple[TensorSlice, TensorSlice]:
+        """Factors of the sum."""
+        return self.y or self.p, self.dy or self.dp
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.ds.name: within(PROBABILITY_FRAC + frac[self.dp.name])}
 
     def shifts(self, frac: Fracs) -> Mapping[str, Mapping[str, int]]:
-        return vector.softmax_backward(frac[self.dp.name], frac[self.ds.name])
+        y, dy = (frac[each.name] for each in self.summed)
+        return vector.softmax_backward(frac[self.dp.name], frac[self.ds.name], y + dy)
 
 
 @dataclass(frozen=True)

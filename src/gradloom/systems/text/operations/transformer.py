@@ -410,7 +410,7 @@ class StepOperations:
         ended()
         attention, q, k, v = self.attention(layer), t("q", wide), t("k", kv), t("v", kv)
         dq, dk, dv = t("dq", wide), t("dk", kv), t("dv", kv)
-        ended(*attention.scored_back(block, dcontext, v))
+        ended(*attention.scored_back(block, context, dcontext, v))
         attended = self.norms.behind(x, "norm1")
         raw_dq, raw_dk = t("raw_dq", wide), t("raw_dk", kv)
         by_q, by_k, by_v, by_kv, dattended = (

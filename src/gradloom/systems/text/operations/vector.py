@@ -148,9 +148,15 @@ def softmax(s: int) -> dict[str, int]:
     return shifts
 
 
-def softmax_backward(dp: int, ds: int) -> Mapping[str, Mapping[str, int]]:
-    """Shifts of ``sums`` and of ``result`` from fractions.
+def softmax_backward(dp: int, ds: int, summed: int) -> Mapping[str, Mapping[str, int]]:
+    """Shifts of ``sums`` and of ``result`` from fractions; ``summed``: of the products that are summed.
 
     dp has 24 bits. ``ds`` is the gradient in base e, since ln(2) belongs to the operation that made s.
     """
-    return {"sums": _checked(left=UNIT), "result": _checked(left=UNIT, right=UNIT, shift=dp + PROBABILITY_FRAC - ds)}
+    # A sum has dp's fraction, or as much of it as its first factor, which has a bit to spare, can be raised to.
+    over = summed - PROBABILITY_FRAC - dp
+    left = max(UNIT + over, UNIT - 1)
+    return {
+        "sums": _checked(left=left),
+        "result": _checked(left=UNIT, right=UNIT + over - (left - UNIT), shift=dp + PROBABILITY_FRAC - ds),
+    }

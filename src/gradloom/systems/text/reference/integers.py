@@ -206,8 +206,8 @@ class FloatStep(Execution):
         self[operation.p] = _power(np.where(self._causal(operation), self[operation.s], -np.inf))[0]
 
     def _softmaxbackward(self, operation: SoftmaxBackward) -> None:
-        p, dp = self[operation.p], self[operation.dp]
-        self[operation.ds] = p * (dp - (p * dp).sum(axis=1, keepdims=True))
+        p, dp, (y, dy) = self[operation.p], self[operation.dp], (self[each] for each in operation.summed)
+        self[operation.ds] = p * (dp - (y * dy).sum(axis=1, keepdims=True))
 
     def _loss(self, operation: Loss) -> None:
         targets, logits = self._targets(operation), self[operation.logits].copy()
@@ -400,7 +400,7 @@ class IntegerStep(Execution):
 
     def _softmaxbackward(self, operation: SoftmaxBackward) -> None:
         p, dp, shifts = self[operation.p], self[operation.dp], operation.shifts(self.frac)
-        pull = vector_softmax.pulled(p, dp, **shifts["sums"])
+        pull = vector_softmax.pulled(*(self[each] for each in operation.summed), **shifts["sums"])
         self.saturated += pull.saturated
         self._kept(operation.ds, vector_softmax.softmax_backward(p, dp, pull.words, **shifts["result"]))
 

@@ -245,6 +245,14 @@ class StepMachine:
             name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
             for name, (rows, features) in sizes.items()
         }
+        for name, words in found.items():
+            # Of a tensor with a text's last block, rows that no operation makes are whatever was there.
+            parts = [part for operation in training.operations for part in operation.results if part.name == name]
+            if parts and parts[0].tensor.rows * parts[0].tensor.tiles > sum(each.rows * each.count for each in parts):
+                made = np.zeros(words.shape, bool)
+                for part in parts:
+                    part.put(made, np.ones((part.rows, EDGE * part.count), bool))
+                found[name] = np.where(made, words, 0)
         moments: dict[str, tuple[int, int]] = {}
         if isinstance(training.rule, AdamW) and training.wide is None:
             learnt = "b" if training.held else "ab"

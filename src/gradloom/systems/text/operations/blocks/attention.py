@@ -69,6 +69,17 @@ class Attention:
     def _pair(self, name: str, block: Block, head: int) -> TensorSlice:
         return self._pairs(name, block).part(head * (block.number + 1), block.number + 1)
 
+    def _graded(self, block: Block, head: int) -> TensorSlice:
+        """Gradients of scores: all blocks have one tensor, since a product reads several of them."""
+        heads, pairs = self.model.heads, block.count * (block.count + 1) // 2
+        first = heads * block.number * (block.number + 1) // 2 + head * (block.number + 1)
+        held = Tensor(f"{self.layer}.ds", min(self.tokens, EDGE), heads * pairs * EDGE)
+        return block.of(held.part(first, block.number + 1), start=0)
+
+    def _pairs_of(self, name: str, block: Block, head: int) -> TensorSlice:
+        """Probabilities, or gradients of scores."""
+        return self._graded(block, head) if name == "ds" else self._pair(name, block, head)
+
     def _seen(self, tensor: Tensor, head: int, block: Block, *, by_key: bool = False) -> Words:
         """Keys or values that a block sees: the blocks of each tile, or the tiles of each block."""
         first, parts = self.group(head) * self.span, blocks(self.tokens)[: block.number + 1]
@@ -99,26 +110,33 @@ class Attention:
             for head in range(self.model.heads)
         ]
 
-    def scored_back(self, block: Block, dcontext: Tensor, v: Tensor) -> list[Operation]:
+    def scored_back(self, block: Block, context: Tensor, dcontext: Tensor, v: Tensor) -> list[Operation]:
         """Gradients of scores."""
         made: list[Operation] = []
         for head in range(self.model.heads):
-            p, dp, ds = (self._pair(name, block, head) for name in ("p", "dp", "ds"))
-            made.append(Product(self._of_head(dcontext, head, block), self._seen(v, head, block, by_key=True), dp))
-            made.append(SoftmaxBackward(p, dp, ds))
+            p, dp = (self._pair(name, block, head) for name in ("p", "dp"))
+            dy = self._of_head(dcontext, head, block)
+            made.append(Product(dy, self._seen(v, head, block, by_key=True), dp))
+            # A row's sum of p times dp is that of its result times the result's gradient, which may have fewer tiles.
+            mixed = (self._of_head(context, head, block), dy) if p.count > self.span else (None, None)
+            made.append(SoftmaxBackward(p, dp, self._graded(block, head), *mixed))
         return made
 
     def gathered(self, block: Block, pairs: str, against: Tensor, result: Tensor, lift: int = 0) -> list[Operation]:
         """Sums over the queries that see a block's keys: of ``pairs``, ``p`` or ``ds``, times rows of ``against``.
 
-        The pairs are turned first, as the left factor of a product.
+        The left factor of the product is turned first: the pairs, or where these have more tiles what they multiply,
+        and then the result.
         """
+        count, heads = block.count, self.model.heads
+        if (heads + self.model.kv_heads) * self.span * count < heads * count * (count + 1) // 2:
+            return self._turned_sums(block, pairs, against, result, lift)
         made: list[Operation] = []
         turned, later = self._turned(pairs, block), blocks(self.tokens)[block.number :]
         identity = block.of(Tensor(IDENTITY, min(self.tokens, EDGE), EDGE).all(), start=0)
         for _, heads in self.groups():
             for number, each in enumerate(later):
-                tiles = Words(tuple(self._pair(pairs, each, head).part(block.number, 1) for head in heads))
+                tiles = Words(tuple(self._pairs_of(pairs, each, head).part(block.number, 1) for head in heads))
                 place = heads[0] * len(later) + number * len(heads)
                 made.append(Product(identity, tiles, turned.part(place, len(heads))))
         for group, heads in self.groups():
@@ -133,11 +151,29 @@ class Attention:
             made.append(Product(part, Words(tuple(rows)), y, backward=True, lift=lift))
         return made
 
+    def _turned_sums(self, block: Block, pairs: str, against: Tensor, result: Tensor, lift: int) -> list[Operation]:
+        heads, span, later = self.model.heads, self.span, blocks(self.tokens)[block.number :]
+        identity, own = Tensor(IDENTITY, EDGE, EDGE).all(), against.name.rpartition(".")[2]
+        turned = Tensor(f"{self.layer}.turned_{own}", EDGE, block.count * against.features)
+        sums = Tensor(f"{self.layer}.{block.named(f'turned_{pairs}')}", EDGE, result.features)
+        tiles = Words(tuple(block.of(against.part(tile)) for tile in range(against.tiles)))
+        made: list[Operation] = [Product(identity, tiles, turned.part(block.number * against.tiles, against.tiles))]
+        for group, members in self.groups():
+            seen = Words(
+                tuple(self._pairs_of(pairs, each, head).part(block.number, 1) for each in later for head in members)
+            )
+            for number in range(span):
+                places = [(each.number * heads + head) * span + number for each in later for head in members]
+                y = sums.part(group * span + number)
+                made.append(Product(turned.at(places), seen, y, backward=True, lift=lift))
+        back = Words(tuple(sums.part(tile) for tile in range(sums.tiles)))
+        return [*made, Product(block.of(identity, start=0), back, block.of(result.all()))]
+
     def keyed(self, block: Block, k: Tensor, dq: Tensor) -> list[Operation]:
         """Gradients of queries."""
         return [
             Product(
-                self._pair("ds", block, head),
+                self._graded(block, head),
                 self._seen(k, head, block),
                 self._of_head(dq, head, block),
                 backward=True,

@@ -53,7 +53,7 @@ class Head:
             made += [] if block is None else self._foretold(block)
             made += [] if before is None else self._back(before)
         total = self.learnt.norm_sum(LAST_NORM)
-        return made + [each for block in reversed(parts) for each in block.part(total, {}.__getitem__, once=True)]
+        return made + [each for block in reversed(parts) for each in block.part(total, None, once=True)]
 
     def _own(self, block: Block, name: str, features: int) -> Tensor:
         return Tensor(f"{self.after}.{block.named(name)}", block.rows, features)

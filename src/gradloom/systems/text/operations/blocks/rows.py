@@ -42,11 +42,11 @@ class Block:
         return replace(part, row=self.first if start is None else start, height=self.rows)
 
     def part(
-        self, operations: Iterable[Operation], linear: Callable[[AdapterTensors], Codes], *, once: bool
+        self, operations: Iterable[Operation], linear: Callable[[AdapterTensors], Codes] | None, *, once: bool
     ) -> list[Operation]:
         """Its part of operations on a whole text; with those that have no rows of it if these are made here, ``once``.
 
-        ``linear``: beside which an adapter is.
+        ``linear``: beside which an adapter is, if there are some.
         """
         made: list[Operation] = []
         for each in operations:
@@ -66,10 +66,13 @@ class Block:
             parts["b"] = self.of(operation.b, start=0)
         return replace(operation, **parts)  # type: ignore[type-var]
 
-    def _summed(self, operation: Gradient | TokenSum, linear: Callable[[AdapterTensors], Codes]) -> list[Operation]:
+    def _summed(
+        self, operation: Gradient | TokenSum, linear: Callable[[AdapterTensors], Codes] | None
+    ) -> list[Operation]:
         """Its gradient, added to that of the blocks behind it."""
         part = self._rows(operation)
         if isinstance(operation, Gradient):
+            assert linear is not None
             part, held = replace(part, place=self.named("")), linear(operation.adapter)
             sizes = {"ga": held.inputs, "gb": held.outputs}
             totals = [Tensor(operation.made(which), operation.adapter.rank, sizes[which]) for which in part.sources]

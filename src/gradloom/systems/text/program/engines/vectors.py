@@ -191,8 +191,10 @@ class Vectors(Reading):
 
     def _softmaxbackward(self, operation: SoftmaxBackward) -> list[SidePiece]:
         shifts = operation.shifts(self.frac)
+        y, dy = operation.summed
+        summed = {"a": self._at(y), "b": self._at(dy)}
         both = {"a": self._at(operation.p), "b": self._at(operation.dp)}
-        return self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts["sums"], **both) + self._vector(
+        return self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, y, shifts["sums"], **summed) + self._vector(
             VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts["result"], **both, o=self._at(operation.ds)
         )
 
