@@ -148,13 +148,13 @@ def softmax(s: int) -> dict[str, int]:
     return shifts
 
 
-def softmax_backward(dp: int, ds: int, summed: int) -> Mapping[str, Mapping[str, int]]:
-    """Shifts of ``sums`` and of ``result`` from fractions; ``summed``: of the products that are summed.
+def softmax_backward(dp: int, ds: int, summed: int | None = None) -> Mapping[str, Mapping[str, int]]:
+    """Shifts of ``sums`` and of ``result`` from fractions; ``summed``: of what is summed, p · dp unless given.
 
     dp has 24 bits. ``ds`` is the gradient in base e, since ln(2) belongs to the operation that made s.
     """
     # A sum has dp's fraction, or as much of it as its first factor, which has a bit to spare, can be raised to.
-    over = summed - PROBABILITY_FRAC - dp
+    over = 0 if summed is None else summed - PROBABILITY_FRAC - dp
     left = max(UNIT + over, UNIT - 1)
     return {
         "sums": _checked(left=left),
