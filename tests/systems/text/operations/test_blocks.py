@@ -12,8 +12,9 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.operations.blocks.rows import blocks
-from gradloom.systems.text.operations.products import Product
+from gradloom.systems.text.operations.products import Gradient, Product
 from gradloom.systems.text.operations.tensors import Words
+from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.order import arranged
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import planned_step
@@ -131,6 +132,31 @@ def test_queries_meet_the_keys_up_to_their_block(tokens, pairs):
     ]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", MODELS)
+def test_no_operation_comes_before_what_it_reads(name, count):
+    """In whatever order stages hide each other: every row and tile has been made, if the step makes it at all."""
+    model = MODELS[name]
+    ranks = dict.fromkeys(drawn(model, targets=("q_proj", "v_proj", "o_proj")), 2)
+    operations = StepOperations(model, 64 * count - 9, ranks, range(2)).operations()
+    made = {part.name: part.tensor for each in operations for part in each.results}
+    held = {name: np.zeros((each.rows, each.features), bool) for name, each in made.items()}
+    for each in operations:
+        match each:
+            case Product():
+                reads = [each.x, *(each.weight.tiles if isinstance(each.weight, Words) else ())]
+            case Gradient():
+                reads = [each.x, each.dy]
+            case _:
+                reads = [part for field in each.takes if (part := getattr(each, field)) is not None]
+        for part in reads:
+            assert part.name not in held or part.of(held[part.name]).all(), (each, part)
+        for part in each.results:
+            part.put(held[part.name], np.ones((part.rows, 64 * part.count), bool))
+    tall = {name for name, each in made.items() if each.rows > 64}
+    assert all(held[name].all() for name in tall) and bool(tall) == (count > 1)
+
+
 def _of(each, end):
     return isinstance(each, Product) and isinstance(each.weight, Words) and each.y.name.endswith(end)
 
@@ -156,7 +182,7 @@ def test_a_step_in_rtl(machine, name, stall, options):
     """Every word, and every command to the cycle where memory's latency is fixed."""
     model = MODELS[name]
     frozen = frozen_of(random_tensors(np.random.default_rng(3), model), model)
-    step = Training(frozen, TOKENS[:100], drawn(model), range(2), rule=RULE)
+    step = Training(frozen, TOKENS[:130], drawn(model), range(2), rule=RULE)
     frac = step.fracs(largest(step.exact()), headroom=1)
     fresh = StepMachine(WHOLE, device=machine.device)
     machine.device.set("stall", stall)
@@ -173,7 +199,9 @@ def test_a_step_in_rtl(machine, name, stall, options):
         return
     checked = run.check(reference)
     assert checked["commands"] == (0 if stall else len(run.instructions)) and reference.saturated == 0
-    wanted = {"model.layers.0.self_attn.q_proj.a"} | ({"0.p@64", "1.dk", "2.dlogits@0"} if not options else set())
+    wanted = (
+        {"0.p@64", "1.ds", "1.turned_p@64", "2.dlogits@0"} if not options else {"model.layers.0.self_attn.q_proj.a"}
+    )
     assert wanted <= set(run.values)
 
 
