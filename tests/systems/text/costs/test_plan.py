@@ -138,17 +138,16 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
     arguments = ("plan", "tinyllama-1.1b", "--seq", "512", "--targets", "all", "--rank", "10")
     code, out, err = run(*arguments)
     words = " ".join(out.split())
-    assert code == 2 and "together 1,897,960,320" in words and "does not fit edge-qlora-genesys2; memory:" in words
-    assert "the nearest that does: --seq 64 --rank 8 (1,011,651,456 bytes)" in words
+    assert code == 2 and "together 2,313,196,416" in words and "does not fit edge-qlora-genesys2; memory:" in words
+    assert "the nearest that does: --rank 8 --seq 64 (1,011,651,456 bytes)" in words
     assert err.splitlines() == [
-        "gradloom: seq=512: must be from 2 to 64 (tokens of the preset's machine); give --seq 64",
         "gradloom: rank=10: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8",
-        "gradloom: memory=1897960320: genesys2 has 1073741824 bytes; give --seq 64 --rank 8",
+        "gradloom: memory=2313196416: genesys2 has 1073741824 bytes; give --rank 8 --seq 64",
     ]
     code, out, said_so = run(*arguments, "--json")
     said = json.loads(out)
     assert code == 2 and said_so == err and not said["fits"] and said["preset"] == "edge-qlora-genesys2"
-    assert [each["field"] for each in said["misfits"]] == ["seq", "rank", "memory"]
+    assert [each["field"] for each in said["misfits"]] == ["rank", "memory"]
     change = said["nearest"]["change"]
     near = BudgetRequest(model=TINYLLAMA, **{"targets": TARGETS["all"], "seq": 512, "rank": 10} | change)
     assert sum(memory(near).values()) == said["nearest"]["total_bytes"] <= GENESYS2.memory_bytes
@@ -163,7 +162,7 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
             ("--seq", "23", "--rank", "1"),
             "rank=1: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 2",
         ),
-        (("--seq", "1"), "seq=1: must be from 2 to 64 (tokens of the preset's machine); give --seq 2"),
+        (("--seq", "1"), "seq=1: must be from 2 to 2048 (the model's context); give --seq 2"),
     ],
 )
 def test_what_to_change_is_enough(run, options, line, monkeypatch):
@@ -294,7 +293,7 @@ def test_help_says_every_default(run, monkeypatch):
         (("smollm2-135m", "--rank", "0"), "rank=0: must be from 1 to 64"),
         (
             ("smollm2-135m", "--seq", "8193"),
-            "seq=8193: must be from 2 to 64 (tokens of the preset's machine); give --seq 64",
+            "seq=8193: must be from 2 to 4096 (tokens of the preset's machine); give --seq 4096",
         ),
         (("smollm2-135m", "--bits", "8"), "bits=8: must be one of 4, 3, 2"),
         (("smollm2-135m", "--optimizer", "adagrad"), "optimizer=adagrad: must be one of adamw, lion, sgd"),

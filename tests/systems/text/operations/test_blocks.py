@@ -11,6 +11,7 @@ from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
+from gradloom.systems.text.card.layout import Shape, counted_bytes, laid_out, program_bytes
 from gradloom.systems.text.operations.blocks.rows import blocks
 from gradloom.systems.text.operations.products import Gradient, Product
 from gradloom.systems.text.operations.tensors import Words
@@ -218,3 +219,11 @@ def test_a_program_needs_no_values():
     place_frozen(step, known)
     lowered = lower(step.operations, frac, known, WHOLE, share=True)
     assert len(lowered.instructions) == len(program.instructions) and known.shared_bytes == layout.shared_bytes
+
+
+def test_memory_is_counted_near_what_a_program_takes():
+    """A plan of a long text does not lay its program out."""
+    shape = Shape(model=MODELS["small"], ranks=tuple(dict.fromkeys(drawn(MODELS["small"]), 2).items()), tokens=250)
+    (tensors, code), (laid, made) = counted_bytes(shape, WHOLE), program_bytes(shape, WHOLE)
+    assert tensors == pytest.approx(laid, rel=0.1) and code == pytest.approx(made, rel=0.1)
+    assert not shape.on_card and laid_out(shape, WHOLE)["step_tensors"] == tensors

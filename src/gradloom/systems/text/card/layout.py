@@ -55,7 +55,7 @@ __all__ = [
 #: Name of the exponents of adapters that a job changes.
 STATE = "exponents"
 #: Bytes of the commands of a head's queries of a block with keys of another one, about.
-_PAIR = 48 * 32
+_PAIR = 34 * 32
 
 
 @dataclass(kw_only=True)
