@@ -32,7 +32,6 @@ from gradloom.sim.run.machine import MachineRunner
 from gradloom.sim.run.memory import dram_of
 from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.operations.blocks.attention import IDENTITY
-from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.step import lower
@@ -73,7 +72,7 @@ def prepared(tokens: int, layers: int, head: bool, first: int | None = None, kep
     if first is None or not kept:
         return step
     entry = f"{first}.x"
-    words = {entry: (step.exact(until=Loss).values[entry], 0)}
+    words = {entry: (step.exact(forward=True).values[entry], 0)}
     return replace(step, layers=range(first, layers), kept=words)
 
 

@@ -116,6 +116,9 @@ def test_texts_are_added_up_and_the_trunk_is_kept():
     exact = exact_llama(frozen)
     both = sum(exact.gradients(text, drawn(model, layers=[1]))[0] for text in texts) / 2
     assert losses[0].loss == pytest.approx(both, rel=1e-4)
+    # Of all blocks, and without the layers that the losses do not need.
+    learnt = trainer.adapters
+    assert trainer.loss(texts[0]) == pytest.approx(exact.gradients(texts[0], learnt)[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("tokens, pairs", [(64, 1), (65, 3), (160, 6)])

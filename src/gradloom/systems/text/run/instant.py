@@ -19,7 +19,6 @@ from gradloom.systems.job import BoardHost
 
 from ...rates import CONSTANT, Schedule
 from ..operations.base import Operation
-from ..operations.elements import Loss
 from ..operations.instant import A, B, InstantStep
 from ..operations.learnt.updates import Descent
 from ..operations.tensors import EDGE, Tensor
@@ -275,7 +274,7 @@ class InstantTrainer:
         kept = self.cache.get(tuple(tokens))
         if kept is None:
             kept = {name: (values, 0) for name, values in self.filling(tokens).exact().values.items()}
-        made = self.learning(tokens, kept).exact(until=Loss)
+        made = self.learning(tokens, kept).exact(forward=True)
         return {"loss": made.mean_loss, "accuracy": made.right / max(made.foretold, 1)}
 
     def _learn(self, instant: InstantStep, a: np.ndarray, b: np.ndarray) -> None:

@@ -17,7 +17,6 @@ from gradloom.systems.job import BoardHost
 
 from ...rates import CONSTANT, Schedule
 from ..operations.base import SPARE
-from ..operations.elements import Loss
 from ..operations.exponents import HEADROOM, of_any_text
 from ..operations.learnt.updates import Pack
 from ..operations.tensors import Tensor
@@ -362,7 +361,7 @@ class Trainer:
     def loss(self, tokens: Sequence[int]) -> float:
         """Nats a token, in floating point."""
         training = Training(self.frozen, tokens, self.adapters, self.layers)
-        return training.exact(until=Loss).mean_loss
+        return training.exact(forward=True).mean_loss
 
 
 def trainer_machine(

@@ -13,6 +13,7 @@ from gradloom.models.adapters.lora import Adapter, LearntModule
 from gradloom.models.language import NORM
 from gradloom.models.texts.example import foretold, targets_of
 from gradloom.program.descent import AdamW
+from gradloom.program.operations import needed
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.weights.linear import MASTER, WEIGHT
@@ -22,7 +23,7 @@ from ..operations.base import SPARE, Operation
 from ..operations.blocks.attention import IDENTITY
 from ..operations.blocks.head import TARGETS
 from ..operations.cores import FACTORS
-from ..operations.elements import Add
+from ..operations.elements import Add, Loss
 from ..operations.exponents import choose
 from ..operations.learnt.accumulate import spare_bits
 from ..operations.learnt.training import training_operations
@@ -204,11 +205,8 @@ class Training:
 
     # ---- in floating point
 
-    def exact(self, *, until: type | None = None) -> FloatStep:
-        """The step in float64.
-
-        With ``until``, only up to the first operation of this kind.
-        """
+    def exact(self, *, forward: bool = False) -> FloatStep:
+        """The step in float64; ``forward``: as far as the losses need it."""
         tables: dict[str, np.ndarray] = {name: self._norm(name) for name in self._norms()}
         for name, each in self.loras.items():
             tables |= {f"{name}.a": each.a.astype(np.float64), f"{name}.b": each.b * np.float64(each.scale)}
@@ -221,8 +219,8 @@ class Training:
             self.frozen.exact,
             turns=partial(self.frozen.model.turns, len(self.tokens), 0),
         )
-        ends = (n for n, each in enumerate(self.operations, start=1) if until is not None and isinstance(each, until))
-        made.run(self.operations[: next(ends, None)])
+        ends = [number for number, each in enumerate(self.operations, start=1) if isinstance(each, Loss)]
+        made.run(needed(self.operations[: ends[-1]]) if forward and ends else self.operations)
         return made
 
     def _norms(self) -> list[str]:
