@@ -9,7 +9,7 @@ from gradloom.program.descent import AdamW
 from gradloom.program.placed import Written
 from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.systems.text.coded_head import coded_head
-from gradloom.systems.text.operations import transformer
+from gradloom.systems.text.operations.blocks import head as operations_of_the_head
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.tensors import EDGE, Tensor, Words
@@ -71,7 +71,7 @@ def test_a_token_is_a_row_of_the_whole(prompted, position):
 @pytest.fixture
 def parted(monkeypatch):
     """Of the head's three tiles the third is a part of its own."""
-    monkeypatch.setattr(transformer, "_MOST", 2)
+    monkeypatch.setattr(operations_of_the_head, "_MOST", 2)
 
 
 def test_logits_of_a_head_in_codes(prompted, parted):

@@ -57,8 +57,6 @@ class Product(Operation):
         return replace(self, y=y.some(self.y.row, self.y.rows, 0, tiles))
 
     def weight_frac(self, frac: Fracs) -> int:
-        if isinstance(self.weight, Words) and len({frac[part.name] for part in self.weight.tiles}) > 1:
-            raise ValueError(f"{self.y.name}: the tiles of its matrix have different fraction bits")
         return frac[self.weight_name] - (DROP if isinstance(self.weight, Words) else 0)
 
     def _adapter(self, frac: Fracs) -> tuple[int, int]:

@@ -248,6 +248,8 @@ class IntegerStep(Execution):
         adapter, x, shifts = operation.adapter, self[operation.x], operation.shifts(self.frac)
         w = self._panel(operation)
         if isinstance(operation.weight, Words):
+            if len({self.frac[part.name] for part in operation.weight.tiles}) > 1:
+                raise ValueError(f"{operation.y.name}: the tiles of its matrix have different fraction bits")
             w = np.minimum(half_up(w, DROP), WEIGHT.hi)
         if adapter is None:
             a, b = np.zeros((0, w.shape[1]), np.int64), np.zeros((len(w), 0), np.int64)
