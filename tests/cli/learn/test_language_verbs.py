@@ -59,6 +59,21 @@ def test_gradients_of_several_texts_make_an_update(run, here):
     assert tuned(run, "--engine", "float", "--steps", "3", "--seq", "40", output="one")["loss"] != exact["loss"]
 
 
+def test_texts_of_several_blocks(run, here):
+    """Integers follow floats, with texts added up and a text that judges; a plan counts probabilities."""
+    (here / "text.txt").write_text(4 * TEXT)
+    options = ("--seq", "100", "--steps", "2", "--accumulate", "2", "--held-out", "text.txt", "--targets", "all")
+    integers, exact = (tuned(run, "--engine", engine, *options, output=engine) for engine in ("reference", "float"))
+    assert (integers["seq"], integers["saturated"]) == (100, 0) and len(integers["loss"]) == 2
+    for name in ("loss", "loss_after"):
+        np.testing.assert_allclose(integers[name], exact[name], rtol=2e-3)
+    held_out = ([each["loss"] for each in said["held_out_losses"]] for said in (integers, exact))
+    np.testing.assert_allclose(*held_out, rtol=2e-3)
+    short, long = (json.loads(run("plan", "small", "--seq", seq, "--json")[1]) for seq in ("64", "128"))
+    assert long["fits"] and long["memory"]["step_tensors"] > 2 * short["memory"]["step_tensors"]
+    assert long["memory"]["programs"] > 2 * short["memory"]["programs"] - 4096
+
+
 def test_a_card_has_all_that_a_board_needs(run, here):
     """What the board does with it: ``tests/systems/text/card/test_board_job.py``."""
     options = ("--steps", "3", "--seq", "42", "--rank", "4")

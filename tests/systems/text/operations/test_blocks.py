@@ -17,10 +17,7 @@ from gradloom.systems.text.operations.products import Gradient, Product
 from gradloom.systems.text.operations.tensors import Words
 from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.order import arranged
-from gradloom.systems.text.program.layout import Layout
-from gradloom.systems.text.program.planned import planned_step
-from gradloom.systems.text.program.step import lower
-from gradloom.systems.text.run.step import StepMachine, place_frozen
+from gradloom.systems.text.run.step import StepMachine
 from gradloom.systems.text.run.trainer import Trainer
 from gradloom.systems.text.run.training import Training, largest
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
@@ -207,21 +204,6 @@ def test_a_step_in_rtl(machine, name, stall, options):
         {"0.p@64", "1.ds", "1.turned_p@64", "2.dlogits@0"} if not options else {"model.layers.0.self_attn.q_proj.a"}
     )
     assert wanted <= set(run.values)
-
-
-def test_a_program_needs_no_values():
-    """What is planned beforehand is what a step of known values has: as many commands, and as much memory."""
-    model = MODELS["small"]
-    frozen = frozen_of(random_tensors(np.random.default_rng(3), model), model)
-    adapters = drawn(model)
-    step = Training(frozen, TOKENS, adapters, range(2), rule=RULE)
-    frac = step.fracs(largest(step.exact()), headroom=1)
-    ranks = {name: each.rank for name, each in adapters.items()}
-    program, layout = planned_step(model, ranks, range(2), WHOLE, tokens=len(TOKENS), rule=RULE)
-    known = Layout()
-    place_frozen(step, known)
-    lowered = lower(step.operations, frac, known, WHOLE, share=True)
-    assert len(lowered.instructions) == len(program.instructions) and known.shared_bytes == layout.shared_bytes
 
 
 def test_memory_is_counted_near_what_a_program_takes():

@@ -128,8 +128,8 @@ class Attention:
         The left factor of the product is turned first: the pairs, or where these have more tiles what they multiply,
         and then the result.
         """
-        count, heads = block.count, self.model.heads
-        if (heads + self.model.kv_heads) * self.span * count < heads * count * (count + 1) // 2:
+        every, count = self.model.heads, block.count
+        if (every + self.model.kv_heads) * self.span * count < every * count * (count + 1) // 2:
             return self._turned_sums(block, pairs, against, result, lift)
         made: list[Operation] = []
         turned, later = self._turned(pairs, block), blocks(self.tokens)[block.number :]
