@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any
 
 from gradloom.program.assembler import Assembler, Instruction
@@ -129,6 +130,9 @@ class _Lowering:
         # Lazy work of the vector engine comes in its place, but behind everything where a product needs side
         # work at once: that may be amid a vector's command.
         late = len(operations)
+        # Attention of several blocks fills the bus: what is lazy would be left to the end.
+        long = any(part.tensor.rows > EDGE for each in operations for part in each.results)
+        places = [number if long else inf for number in range(late)]
         move = _Sharing(self.layout, self.config.data_bits // 8, operations) if share else None
         place_packed(operations, self.layout, self.config)
         products = ProductOrder(self.frac, self.layout, self.config)
@@ -146,18 +150,36 @@ class _Lowering:
                 main.append(replace(whole, job=job))
             elif isinstance(operation, Gradient | TokenSum):
                 pace = operation.adapter.rank // 2 if isinstance(operation, Gradient) else 1
-                sides.append(Side(order, GRADIENT, deque(gradients.do(operation, limit)), lazy=True, pace=pace))
+                sides.append(
+                    Side(
+                        order,
+                        GRADIENT,
+                        deque(gradients.do(operation, limit)),
+                        lazy=True,
+                        place=places[order],
+                        pace=pace,
+                    )
+                )
             elif isinstance(operation, Unpack | Widen | Update | Descent):
                 # Words of an adapter are made in their place, all else beside its update.
                 at_once = isinstance(operation, Widen) or type(operation) is Unpack and not operation.moments
                 pieces = UpdatePieces(self.frac, self.layout, self.config, limit).do(operation)
                 pace = _PACE.get(type(operation), 1)
-                sides.append(Side(order + late * (not at_once), UPDATE, deque(pieces), lazy=not at_once, pace=pace))
+                sides.append(
+                    Side(
+                        order + late * (not at_once),
+                        UPDATE,
+                        deque(pieces),
+                        lazy=not at_once,
+                        place=places[order],
+                        pace=pace,
+                    )
+                )
             else:
                 lazy = isinstance(operation, Add) and operation.lazy
                 vectors = Vectors(self.frac, self.layout, self.config, limit)
                 sides += [
-                    Side(order + late * lazy, VECTOR, deque(vectors.do(part)), lazy=lazy)
+                    Side(order + late * lazy, VECTOR, deque(vectors.do(part)), lazy=lazy, place=places[order])
                     for part in self._parts(operation)
                 ]
         return weave(main, sides, self.config, every=self.every, move=move)

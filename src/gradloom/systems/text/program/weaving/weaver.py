@@ -23,6 +23,9 @@ __all__ = ["Weaver"]
 
 #: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
 _WAY = 110
+#: Lazy work that is so many operations behind a product goes first: where other work fills the bus, all of it would be
+#: left to the end.
+_LATE = 100
 #: Tiles of a product before the one whose inputs are made.
 _AHEAD = 2
 #: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
@@ -388,7 +391,8 @@ class Weaver:
             if ahead is not None and self._may_load(ahead, until):
                 self._bring(ahead)
                 continue
-            for queue in (self.urgent, self.lazy):
+            behind = bool(self.lazy) and self.lazy[0].place < self.main[index].order - _LATE
+            for queue in (self.lazy, self.urgent) if behind else (self.urgent, self.lazy):
                 if queue and self._suits(queue[0], until):
                     self._piece(queue)
                     break

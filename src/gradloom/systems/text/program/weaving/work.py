@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, replace
+from math import inf
 
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -18,14 +19,15 @@ __all__ = ["Main", "Side", "gap", "range_of"]
 class Side:
     """Side work in pieces.
 
-    ``order`` is its place among all work, ``lazy`` work lets other side work pass. The engine works about ``pace``
-    cycles on a beat that is loaded.
+    ``order`` is its place among all work, ``lazy`` work lets other side work pass, unless products are far behind its
+    ``place``. The engine works about ``pace`` cycles on a beat that is loaded.
     """
 
     order: int
     engine: Engine
     pieces: deque[SidePiece]
     lazy: bool = False
+    place: float = inf
     pace: int = 1
     begun: bool = False
 
