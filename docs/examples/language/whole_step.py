@@ -24,10 +24,11 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import MemoryTime, forecast
 from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.operations.base import Operation
+from gradloom.systems.text.operations.blocks.attention import IDENTITY
 from gradloom.systems.text.operations.learnt.training import training_operations
 from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.tensors import EDGE
-from gradloom.systems.text.operations.transformer import IDENTITY, StepOperations
+from gradloom.systems.text.operations.transformer import StepOperations
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import planned_step
 
