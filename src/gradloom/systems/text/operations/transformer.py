@@ -17,9 +17,9 @@ from gradloom.rtl.formats.vector import PULLED, TILES
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import Operation
-from .blocks.attention import Attention
-from .blocks.head import Head
-from .blocks.rows import Block, Order, blocks, in_turn
+from .blocks.attention import BlockAttention
+from .blocks.head import LossHead
+from .blocks.rows import Order, TextBlock, blocks, in_turn
 from .cores import Cores
 from .elements import Add, Biased, Gated, GatedBackward, Rope
 from .norms import NormsOfLayers
@@ -178,12 +178,12 @@ class StepOperations:
         """Tiles of a head."""
         return self.model.head_dim // EDGE
 
-    def attention(self, layer: int) -> Attention:
+    def attention(self, layer: int) -> BlockAttention:
         """Operations of a layer's attention."""
-        return Attention(self.model, layer, self.tokens, self.lift)
+        return BlockAttention(self.model, layer, self.tokens, self.lift)
 
     def groups(self) -> list[tuple[int, list[int]]]:
-        """See :class:`~.attention.Attention`."""
+        """See :class:`~.attention.BlockAttention`."""
         return self.attention(self.layers[0]).groups()
 
     @property
@@ -260,11 +260,11 @@ class StepOperations:
         return [*made, *in_turn(units, back), *graded]
 
     @cached_property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[TextBlock]:
         """Of the text."""
         return blocks(self.tokens)
 
-    def _part(self, block: Block, operations: Sequence[Operation], *, once: bool = False) -> list[Operation]:
+    def _part(self, block: TextBlock, operations: Sequence[Operation], *, once: bool = False) -> list[Operation]:
         """A block's part of operations on the whole text."""
         return block.part(operations, lambda adapter: self.codes(adapter.name), once=once)
 
@@ -276,7 +276,7 @@ class StepOperations:
         """A layer, from its ``x`` to that of the next."""
         return [each for block in self.blocks for stage in self._forward(layer, block) for each in stage]
 
-    def _forward(self, layer: int, block: Block) -> Sequence[list[Operation]]:
+    def _forward(self, layer: int, block: TextBlock) -> Sequence[list[Operation]]:
         """The same of a block, whose attention sees the blocks before it.
 
         Stages are the norm before, queries and keys, scores and values, attention's result, gate and up, and down.
@@ -353,7 +353,7 @@ class StepOperations:
             part(fallen),
         )
 
-    def _backward(self, layer: int, block: Block) -> Sequence[list[Operation]]:
+    def _backward(self, layer: int, block: TextBlock) -> Sequence[list[Operation]]:
         """A layer of a block backward, with the gradients of what learns in it.
 
         The blocks behind it come before. Stages are down, gate and up, attention's result, scores, values, keys,
@@ -443,4 +443,4 @@ class StepOperations:
         ``x`` is the last layer's residual stream unless given.
         """
         after = self.layers[-1] + 1
-        return Head(self.model, after, self.head_part, self.learnt, x or self.output, self.gradient).operations()
+        return LossHead(self.model, after, self.head_part, self.learnt, x or self.output, self.gradient).operations()

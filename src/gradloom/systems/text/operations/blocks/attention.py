@@ -14,16 +14,16 @@ from ..base import Operation
 from ..elements import Softmax, SoftmaxBackward
 from ..products import Product
 from ..tensors import EDGE, Tensor, TensorSlice, Words
-from .rows import Block, blocks
+from .rows import TextBlock, blocks
 
-__all__ = ["IDENTITY", "Attention"]
+__all__ = ["IDENTITY", "BlockAttention"]
 
 #: Rows of the identity: a product with it turns a tile.
 IDENTITY = "identity"
 
 
 @dataclass(frozen=True)
-class Attention:
+class BlockAttention:
     """That of a layer.
 
     Parameters
@@ -57,30 +57,30 @@ class Attention:
 
     # tensors
 
-    def _of_head(self, tensor: Tensor, head: int, block: Block) -> TensorSlice:
+    def _of_head(self, tensor: Tensor, head: int, block: TextBlock) -> TensorSlice:
         """A block's rows of a head of queries, keys, values or results."""
         return block.of(tensor.part(head * self.span, self.span))
 
-    def _pairs(self, name: str, block: Block) -> Tensor:
+    def _pairs(self, name: str, block: TextBlock) -> Tensor:
         """A row a query of a block; a head's tiles are neighbours, a tile a block of keys."""
         features = (block.number + 1) * self.model.heads * EDGE
         return Tensor(f"{self.layer}.{block.named(name)}", block.rows, features)
 
-    def _pair(self, name: str, block: Block, head: int) -> TensorSlice:
+    def _pair(self, name: str, block: TextBlock, head: int) -> TensorSlice:
         return self._pairs(name, block).part(head * (block.number + 1), block.number + 1)
 
-    def _graded(self, block: Block, head: int) -> TensorSlice:
+    def _graded(self, block: TextBlock, head: int) -> TensorSlice:
         """Gradients of scores: all blocks have one tensor, since a product reads several of them."""
         heads, pairs = self.model.heads, block.count * (block.count + 1) // 2
         first = heads * block.number * (block.number + 1) // 2 + head * (block.number + 1)
         held = Tensor(f"{self.layer}.ds", min(self.tokens, EDGE), heads * pairs * EDGE)
         return block.of(held.part(first, block.number + 1), start=0)
 
-    def _pairs_of(self, name: str, block: Block, head: int) -> TensorSlice:
+    def _pairs_of(self, name: str, block: TextBlock, head: int) -> TensorSlice:
         """Probabilities, or gradients of scores."""
         return self._graded(block, head) if name == "ds" else self._pair(name, block, head)
 
-    def _seen(self, tensor: Tensor, head: int, block: Block, *, by_key: bool = False) -> Words:
+    def _seen(self, tensor: Tensor, head: int, block: TextBlock, *, by_key: bool = False) -> Words:
         """Keys or values that a block sees: the blocks of each tile, or the tiles of each block."""
         first, parts = self.group(head) * self.span, blocks(self.tokens)[: block.number + 1]
         tiles = [[each.of(tensor.part(first + number)) for each in parts] for number in range(self.span)]
@@ -88,7 +88,7 @@ class Attention:
 
     # operations
 
-    def scored(self, block: Block, q: Tensor, k: Tensor) -> list[Operation]:
+    def scored(self, block: TextBlock, q: Tensor, k: Tensor) -> list[Operation]:
         """Probabilities from queries and keys."""
         made: list[Operation] = []
         for head in range(self.model.heads):
@@ -98,7 +98,7 @@ class Attention:
             made.append(Softmax(scores, p, limit=block.first))
         return made
 
-    def mixed(self, block: Block, v: Tensor, context: Tensor) -> list[Operation]:
+    def mixed(self, block: TextBlock, v: Tensor, context: Tensor) -> list[Operation]:
         """Values by their probabilities."""
         return [
             Product(
@@ -110,7 +110,7 @@ class Attention:
             for head in range(self.model.heads)
         ]
 
-    def scored_back(self, block: Block, context: Tensor, dcontext: Tensor, v: Tensor) -> list[Operation]:
+    def scored_back(self, block: TextBlock, context: Tensor, dcontext: Tensor, v: Tensor) -> list[Operation]:
         """Gradients of scores."""
         made: list[Operation] = []
         for head in range(self.model.heads):
@@ -122,7 +122,7 @@ class Attention:
             made.append(SoftmaxBackward(p, dp, self._graded(block, head), *mixed))
         return made
 
-    def gathered(self, block: Block, pairs: str, against: Tensor, result: Tensor, lift: int = 0) -> list[Operation]:
+    def gathered(self, block: TextBlock, pairs: str, against: Tensor, result: Tensor, lift: int = 0) -> list[Operation]:
         """Sums over the queries that see a block's keys: of ``pairs``, ``p`` or ``ds``, times rows of ``against``.
 
         The left factor of the product is turned first: the pairs, or where these have more tiles what they multiply,
@@ -151,7 +151,7 @@ class Attention:
             made.append(Product(part, Words(tuple(rows)), y, backward=True, lift=lift))
         return made
 
-    def _turned_sums(self, block: Block, pairs: str, against: Tensor, result: Tensor, lift: int) -> list[Operation]:
+    def _turned_sums(self, block: TextBlock, pairs: str, against: Tensor, result: Tensor, lift: int) -> list[Operation]:
         heads, span, later = self.model.heads, self.span, blocks(self.tokens)[block.number :]
         identity, own = Tensor(IDENTITY, EDGE, EDGE).all(), against.name.rpartition(".")[2]
         turned = Tensor(f"{self.layer}.turned_{own}", EDGE, block.count * against.features)
@@ -169,7 +169,7 @@ class Attention:
         back = Words(tuple(sums.part(tile) for tile in range(sums.tiles)))
         return [*made, Product(block.of(identity, start=0), back, block.of(result.all()))]
 
-    def keyed(self, block: Block, k: Tensor, dq: Tensor) -> list[Operation]:
+    def keyed(self, block: TextBlock, k: Tensor, dq: Tensor) -> list[Operation]:
         """Gradients of queries."""
         return [
             Product(
@@ -182,7 +182,7 @@ class Attention:
             for head in range(self.model.heads)
         ]
 
-    def _turned(self, pairs: str, block: Block) -> Tensor:
+    def _turned(self, pairs: str, block: TextBlock) -> Tensor:
         """A row a key of a block, a tile a head and a block of queries that see it."""
         features = (block.count - block.number) * self.model.heads * EDGE
         return Tensor(f"{self.layer}.{block.named(f'turned_{pairs}')}", block.rows, features)

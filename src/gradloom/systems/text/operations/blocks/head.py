@@ -11,9 +11,9 @@ from ..products import Product
 from ..scaling import Norm, NormBackward
 from ..tensors import EDGE, HeadCodes, MatrixRows, Tensor, TensorSlice
 from ..vectors import LAST_NORM, StepVectors
-from .rows import Block, blocks
+from .rows import TextBlock, blocks
 
-__all__ = ["HEAD_MATRIX", "LOSS", "TARGETS", "Head", "head_products"]
+__all__ = ["HEAD_MATRIX", "LOSS", "TARGETS", "LossHead", "head_products"]
 
 TARGETS, LOSS = "targets", "loss"
 HEAD_MATRIX = "head"
@@ -22,7 +22,7 @@ _MOST = 128
 
 
 @dataclass(frozen=True)
-class Head:
+class LossHead:
     """Those of a step, by blocks: logits of a text are large, and a block's are gone when its gradient is made.
 
     Parameters
@@ -55,15 +55,15 @@ class Head:
         total = self.learnt.norm_sum(LAST_NORM)
         return made + [each for block in reversed(parts) for each in block.part(total, None, once=True)]
 
-    def _own(self, block: Block, name: str, features: int) -> Tensor:
+    def _own(self, block: TextBlock, name: str, features: int) -> Tensor:
         return Tensor(f"{self.after}.{block.named(name)}", block.rows, features)
 
-    def _logits(self, block: Block) -> tuple[Tensor, Tensor]:
+    def _logits(self, block: TextBlock) -> tuple[Tensor, Tensor]:
         """Logits of a block, and their gradient."""
         vocab = -(-self.model.vocab // EDGE) * EDGE
         return self._own(block, "logits", vocab), self._own(block, "dlogits", vocab)
 
-    def _foretold(self, block: Block) -> list[Operation]:
+    def _foretold(self, block: TextBlock) -> list[Operation]:
         normed = block.of(Tensor(f"{self.after}.normed", self.x.rows, self.model.hidden).all())
         logits, d = self._logits(block)
         return [
@@ -72,7 +72,7 @@ class Head:
             Loss(logits.all(), block.named(TARGETS), d.all(), block.named(LOSS), self.model.vocab),
         ]
 
-    def _back(self, block: Block) -> list[Operation]:
+    def _back(self, block: TextBlock) -> list[Operation]:
         hidden, made, (_, d) = self.model.hidden, list[Operation](), self._logits(block)
         before: Tensor | None = None
         for first in range(0, d.tiles, self.part):

@@ -14,14 +14,14 @@ from ..products import Gradient
 from ..scaling import TokenSum
 from ..tensors import EDGE, AdapterTensors, Codes, Tensor, TensorSlice
 
-__all__ = ["GRADED", "Block", "blocks", "gradients", "in_turn"]
+__all__ = ["GRADED", "TextBlock", "blocks", "gradients", "in_turn"]
 
 #: Ends of the names of gradients of what learns.
 GRADED = (".ga", ".gb", ".gr", ".gw")
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Number ``number`` of ``count`` blocks of a text, of ``rows`` tokens."""
 
     number: int
@@ -92,10 +92,10 @@ class Block:
         return replace(tensor, name=self.named(tensor.name) + ".sum" * summed)
 
 
-def blocks(tokens: int) -> list[Block]:
+def blocks(tokens: int) -> list[TextBlock]:
     """Those of a text."""
     count = -(-tokens // EDGE)
-    return [Block(number, min(EDGE, tokens - EDGE * number), count) for number in range(count)]
+    return [TextBlock(number, min(EDGE, tokens - EDGE * number), count) for number in range(count)]
 
 
 def gradients(operations: Iterable[Operation]) -> list[str]:
