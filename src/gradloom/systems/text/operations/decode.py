@@ -119,7 +119,10 @@ class Decode:
         """The step's fraction bits, and all others from them."""
         made = dict(frac)
         for operation in self.operations:
-            for part in (*operation.results, self.input.all()):
+            read = (
+                operation.weight.tiles if isinstance(operation, Product) and isinstance(operation.weight, Words) else ()
+            )
+            for part in (*operation.results, *read, self.input.all()):
                 name = part.name
                 if name not in made:
                     # Of a row that of the step, of a further tensor of a cache that of its first.

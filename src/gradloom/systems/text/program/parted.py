@@ -16,7 +16,7 @@ from ..operations.elements import Rope
 from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, TensorSlice, Words
 
-__all__ = ["Part", "parted"]
+__all__ = ["OperationPart", "parted"]
 
 #: Parts of a product at most: each brings its operands again.
 _PARTS = 3
@@ -25,7 +25,7 @@ _Tile = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Part:
+class OperationPart:
     """An operation, number ``order`` of the list; of a product in parts, which tiles of outputs."""
 
     order: int
@@ -33,7 +33,7 @@ class Part:
     outputs: range | None = None
 
 
-def parted(operations: Sequence[Operation], config: LanguageConfig) -> Iterator[Part]:
+def parted(operations: Sequence[Operation], config: LanguageConfig) -> Iterator[OperationPart]:
     """The operations in an order in which they can be done, some products in parts."""
     at = 0
     while at < len(operations):
@@ -42,7 +42,7 @@ def parted(operations: Sequence[Operation], config: LanguageConfig) -> Iterator[
             yield from _interleaved(operations, at, found, config)
             at = found.stop
         else:
-            yield Part(at, operations[at])
+            yield OperationPart(at, operations[at])
             at += 1
 
 
@@ -79,7 +79,9 @@ def _readers(operations: Sequence[Operation], at: int, config: LanguageConfig) -
     return range(at, stop) if hides else range(0)
 
 
-def _interleaved(operations: Sequence[Operation], at: int, found: range, config: LanguageConfig) -> Iterator[Part]:
+def _interleaved(
+    operations: Sequence[Operation], at: int, found: range, config: LanguageConfig
+) -> Iterator[OperationPart]:
     """A product's parts; behind each what turns it, and what reads the part before."""
     whole = operations[at]
     assert isinstance(whole, Product)
@@ -87,21 +89,21 @@ def _interleaved(operations: Sequence[Operation], at: int, found: range, config:
     of: dict[_Tile, int] = {
         (whole.y.name, whole.y.first + tile): number for number, part in enumerate(bounds) for tile in part
     }
-    turned: list[list[Part]] = [[] for _ in bounds]
-    later: list[list[Part]] = [[] for _ in bounds]
+    turned: list[list[OperationPart]] = [[] for _ in bounds]
+    later: list[list[OperationPart]] = [[] for _ in bounds]
     for order in found[1:]:
         operation = operations[order]
         if isinstance(operation, Rope):
             for each in _turned(operation, bounds):
                 number = max(of[tile] for tile in _tiles(each.x))
                 of |= dict.fromkeys(_tiles(each.y), number)
-                turned[number].append(Part(order, each))
+                turned[number].append(OperationPart(order, each))
             continue
         number = max(of.get(tile, 0) for each in _slices(operation) for tile in _tiles(each))
         of |= {tile: number for each in operation.results for tile in _tiles(each)}
-        later[number].append(Part(order, operation))
+        later[number].append(OperationPart(order, operation))
     for number, part in enumerate(bounds):
-        yield Part(at, whole, part)
+        yield OperationPart(at, whole, part)
         yield from turned[number]
         if number:
             yield from later[number - 1]

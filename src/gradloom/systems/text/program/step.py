@@ -24,7 +24,7 @@ from .engines.gradients import Gradients
 from .engines.updates import UpdatePieces, place_packed
 from .engines.vectors import Vectors
 from .layout import Layout
-from .parted import Part, parted
+from .parted import OperationPart, parted
 from .products import ProductOrder
 from .sections import by_rows, outputs_of, rows_of
 from .weaving.weave import weave
@@ -140,7 +140,7 @@ class _Lowering:
         # Sections between YIELDs are planned for work in the order of the list. Where columns divide a tile, parts
         # bring half a percent of a step's cycles.
         in_parts = self.every is None and self.config.span > 1
-        listed = parted(operations, self.config) if in_parts else map(Part, range(late), operations)
+        listed = parted(operations, self.config) if in_parts else map(OperationPart, range(late), operations)
         for each in listed:
             order, operation = each.order, each.operation
             if isinstance(operation, Product):
