@@ -69,9 +69,10 @@ def test_a_token_is_a_row_of_the_whole(prompted, position):
 
 
 @pytest.fixture
-def parted(monkeypatch):
-    """Of the head's three tiles the third is a part of its own."""
+def parted(monkeypatch, frozen):
+    """Of the head's three tiles the third is a part of its own, here alone: others know the parts by the same names."""
     monkeypatch.setattr(operations_of_the_head, "_MOST", 2)
+    monkeypatch.setattr(frozen, "words", {name: each for name, each in frozen.words.items() if "head." not in name})
 
 
 def test_logits_of_a_head_in_codes(prompted, parted):
