@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.language import LINEAR
 from gradloom.systems.text.program.parted import parted as in_parts
@@ -15,6 +14,7 @@ from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 from ....deep import deep
 from ..conftest import CONFIG, MODEL, TOKENS
+from ..operations.test_blocks import drawn
 from .test_step import compared
 
 TWELVE = replace(CONFIG, columns=12, outputs=8, dots=4, rank=8, ultra=1, depth=4096, lane_depth=512)
@@ -46,12 +46,8 @@ def wide():
     """A layer with more queries than a panel has, on 32 tokens."""
     model = replace(SMALL, hidden=256, inter=320, heads=4, kv_heads=2, layers=1)
     frozen = frozen_of(random_tensors(np.random.default_rng(3), model), model)
-    random = np.random.default_rng(4)
-    adapters = {
-        name: Adapter(random.normal(0, 0.1, each.a.shape), random.normal(0, 0.1, each.b.shape), each.scale)
-        for name, each in fresh_lora(model, rank=2, targets=("q_proj", "v_proj"), layers=range(1)).items()
-    }
-    tokens = random.integers(0, model.vocab, 32).tolist()
+    adapters = drawn(model, targets=("q_proj", "v_proj"), layers=range(1))
+    tokens = np.random.default_rng(5).integers(0, model.vocab, 32).tolist()
     return Training(frozen, tokens, adapters, range(1), rule=AdamW(lr=1e-2))
 
 

@@ -24,7 +24,7 @@ from ..operations.base import DROP
 from ..operations.blocks.head import HEAD_MATRIX, LOSS
 from ..operations.learnt.updates import Descent, Pack
 from ..operations.products import Gradient, Product
-from ..operations.tensors import EDGE, Codes, MatrixRows
+from ..operations.tensors import EDGE, Codes, MatrixRows, TensorSlice
 from ..program.layout import Layout
 from ..program.sections import rows_of
 from ..program.step import lower
@@ -228,11 +228,10 @@ class StepMachine:
         return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training), ran=ran)
 
     def _values(self, training: Training) -> dict[str, np.ndarray]:
-        sizes = {
-            part.name: (part.tensor.rows, part.tensor.features)
-            for operation in training.operations
-            for part in operation.results
-        }
+        parts: dict[str, list[TensorSlice]] = {}
+        for part in (part for operation in training.operations for part in operation.results):
+            parts.setdefault(part.name, []).append(part)
+        sizes = {name: (own[-1].tensor.rows, own[-1].tensor.features) for name, own in parts.items()}
         for operation in training.operations:
             if isinstance(operation, Gradient):
                 name, rank = operation.adapter.name, operation.adapter.rank
@@ -247,10 +246,10 @@ class StepMachine:
         }
         for name, words in found.items():
             # Of a tensor with a text's last block, rows that no operation makes are whatever was there.
-            parts = [part for operation in training.operations for part in operation.results if part.name == name]
-            if parts and parts[0].tensor.rows * parts[0].tensor.tiles > sum(each.rows * each.count for each in parts):
+            own = parts.get(name, [])
+            if own and own[0].tensor.rows * own[0].tensor.tiles > sum(each.rows * each.count for each in own):
                 made = np.zeros(words.shape, bool)
-                for part in parts:
+                for part in own:
                     part.put(made, np.ones((part.rows, EDGE * part.count), bool))
                 found[name] = np.where(made, words, 0)
         moments: dict[str, tuple[int, int]] = {}
