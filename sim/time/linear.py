@@ -165,6 +165,8 @@ class LinearTime(Waking):
         self.completing = behind + LinearArray.latency(config) + config.columns + HiddenFoot.latency + 1 + 1
         part, wait = PartSequencer.reuse_delay(config)
         self.early = config.subtiles - 1 - part, wait
+        #: Of a panel's tile that begins next: it is known when.
+        self.known = False
         #: Of each tile of a panel, its first part, which begins with the last columns of the tile before.
         self.firsts = [part for part, _ in starts_of(config)]
         self.weights = _Weights(self)
@@ -235,6 +237,11 @@ class LinearTime(Waking):
             if last >= len(self.counted):
                 return
             at = max(at, self.counted[last])
+        if self.number and not self.known:
+            # Nothing holds the part that ends the tile before.
+            self.known = True
+            self._frees_across(at, self.number)
+            self.machine.bus.pump()
         if at > cycle:
             self.wake(at)
             return
@@ -297,17 +304,20 @@ class LinearTime(Waking):
         return max(own, rank) if self.config.span > 1 and not self.outer else own
 
     def _frees(self, cycle: int, part: int, tokens: int) -> None:
-        """Tiles whose last columns a tile reads that begins in ``cycle``: its own, or the one before's."""
+        """A tile that begins in ``cycle`` frees its half, if no other tile of the panel follows."""
         config, number, (parts, wait) = self.config, self.number, self.early
+        self.known = False
         if config.span == 1:
             last = cycle + (config.subtiles - 1) * part
             self.weights.free.append((last - parts * part + wait if tokens <= config.columns else last) + 2)
-            return
-        if number:
-            self.weights.free.append(cycle + wait + 2)
-        if number == self._wide - 1:
+        elif number == self._wide - 1:
             own = crossings(config)[number] - self.firsts[number]
-            self.weights.free.append(cycle + own * part + wait + 2)
+            self._frees_across(cycle + own * part, number + 1)
+
+    def _frees_across(self, start: int, tiles: int) -> None:
+        """The last of a panel's first ``tiles`` tiles ends with a part that begins in ``start``."""
+        columns = tiles * self.config.edge - crossings(self.config)[tiles - 1] * self.config.columns
+        self.weights.free.append(start + PartSequencer.freed(self.config, columns) + 1)
 
     # reading
 

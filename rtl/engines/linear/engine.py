@@ -88,8 +88,9 @@ class LinearEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
+        ahead = PartSequencer.certain(config) if config.span > 1 else None
         loader = place(m, "loader", TableLoader(config), platform)
-        dequantizer = place(m, "dequantizer", Dequantizer(config), platform)
+        dequantizer = place(m, "dequantizer", Dequantizer(config, ahead), platform)
         buffer = place(m, "buffer", TileBuffer(config), platform)
         parts = place(m, "parts", PartSequencer(config), platform)
         array = place(m, "array", LinearArray(config), platform)
@@ -113,7 +114,7 @@ class LinearEngine(wiring.Component):
             buffer.by_column.eq(parts.by_column),
             buffer.release.eq(parts.release),
             parts.full.eq(buffer.full),
-            *([parts.both.eq(buffer.both)] if config.span > 1 else []),
+            *([parts.both.eq(buffer.both), parts.soon.eq(dequantizer.taken)] if config.span > 1 else []),
             array.w.eq(buffer.w),
             array.command.eq(parts.row),
             parts.counts.eq(self.operand_write.valid & self.operand_write.counts),

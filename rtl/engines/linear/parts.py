@@ -1,6 +1,6 @@
 """Splits a product into parts of tiles and schedules them."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -9,6 +9,7 @@ from ...shell.registers.errors import Error
 from ...shell.signature import EngineCommand
 from ...stream.delay import delay
 from ...stream.product import narrow_product
+from ...stream.queue import stepped
 from .commands import LinearOperands
 from .core import RowCommand
 from .feet import SumTag
@@ -68,6 +69,8 @@ class PartSequencer(wiring.Component):
     command : stream of commands. error : code of one that was refused.
     counts : a word of operands, which an early command waits for, is written in the next cycle.
     full, both : of the tile buffer. index, by_column, release : to it.
+    soon : where parts go across tiles: a tile will be full; it was taken ``Dequantizer.latency`` cycles, without
+        :meth:`certain` of them, before.
     reuse : rows of a further tile may be sent to the half that is being read: they arrive when it has been.
     pending : panels of outputs that have begun and were not read yet; at most 2.
     row : command of row 0. sums : in step with ``row``: what the operand's sums will be.
@@ -82,7 +85,7 @@ class PartSequencer(wiring.Component):
                 "error": Out(8),
                 "counts": In(1),
                 "full": In(1),
-                **({"both": In(1)} if config.span > 1 else {}),
+                **({"both": In(1), "soon": In(1)} if config.span > 1 else {}),
                 "index": Out(range(config.edge)),
                 "by_column": Out(1),
                 "release": Out(1),
@@ -96,7 +99,7 @@ class PartSequencer(wiring.Component):
 
     @staticmethod
     def reuse_delay(config):
-        """Delay of :attr:`reuse` as ``(part, cycles)``.
+        """Delay of :attr:`reuse` as ``(part, cycles)``, where columns divide a tile.
 
         With parts of the least length, :attr:`reuse` comes ``cycles`` cycles and a register after the start of this
         part. Longer parts are long enough for it to come with the last one.
@@ -104,8 +107,27 @@ class PartSequencer(wiring.Component):
         The first words of a tile, if it is a dense one, are written so many cycles after `reuse` and a register that
         all reads, of the last two parts if they follow at once, come before.
         """
-        parts = 2 if config.subtiles > 1 and config.span == 1 else 1
+        parts = 2 if config.subtiles > 1 else 1
         return config.subtiles - parts, max(parts * config.columns - (Dequantizer.latency + 2), 0)
+
+    @staticmethod
+    def certain(config):
+        """So many cycles before its start a part is sure to start, where parts go across tiles.
+
+        Nothing but the next tile can hold it, whose rows are all on their way, and what tells of a part is there 3
+        cycles after the start of the one before.
+        """
+        return min(config.columns - 3, Dequantizer.latency)
+
+    @staticmethod
+    def freed(config, columns):
+        """Cycles from the start of the part that has a tile's last ``columns`` columns to :attr:`reuse`.
+
+        Negative before it. A further tile's first words for these columns are in its third beat at the soonest, since
+        scales are before codes and a dense row has several beats. They go to the buffer ``Dequantizer.latency`` cycles
+        behind that beat, in the cycle in which the last of these columns is read.
+        """
+        return max(columns - Dequantizer.latency - 3, 1 - PartSequencer.certain(config))
 
     def elaborate(self, platform):
         m = Module()
@@ -178,8 +200,8 @@ class PartSequencer(wiring.Component):
 
         # ---- columns of weights: one a cycle from the start of a part
         # The next command is taken while those of the last part are read.
-        early, wait = self.reuse_delay(config)
         if panel is None:
+            early, wait = self.reuse_delay(config)
             self._columns(m, args, starts, part, last_part)
             is_short = args.tokens <= config.columns
             m.d.sync += self.reuse.eq(
@@ -187,7 +209,7 @@ class PartSequencer(wiring.Component):
             )
         else:
             self._columns_across(m, args, starts, panel)
-            m.d.sync += self.reuse.eq(delay(m, starts & panel.ends, wait, reset_less=False))
+            self._reuse_across(m, running & (timer <= self.certain(config)), starts, panel)
 
         # ---- operands: a token a cycle, with what their sums are
         bank, closing = Signal(), Signal()
@@ -292,6 +314,23 @@ class PartSequencer(wiring.Component):
             self.by_column.eq(Mux(starts, args.by_column, by_column)),
             # The last column of a tile is no part's first.
             self.release.eq((reading != 0) & releasing & column.all() & ~starts),
+        ]
+
+    def _reuse_across(self, m, near, starts, panel):
+        """Sends ``reuse`` as soon as a tile's last part is sure to start; ``near``: the part before it is that far."""
+        config = self.config
+        # Tiles that are or will be in the buffer when the part starts.
+        tiles, sure, told = Signal(range(3)), Signal(), Signal()
+        left = Signal(range(config.columns + 1))
+        m.d.comb += [
+            sure.eq(near & panel.ends & (~panel.crosses | (tiles == 2)) & ~told),
+            self.reuse.eq(left == 1),
+        ]
+        waits = [self.certain(config) + self.freed(config, columns) for columns in range(config.columns + 1)]
+        m.d.sync += [
+            tiles.eq(stepped(tiles, self.soon, self.reuse)),
+            told.eq(~starts & (told | sure)),
+            left.eq(Mux(sure, Array(waits)[config.edge - panel.first], Mux(left == 0, 0, left - 1))),
         ]
 
     def _places(self, m, args, judged, in_the_way, part, inner, outer):

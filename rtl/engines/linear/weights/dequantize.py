@@ -68,12 +68,14 @@ class Dequantizer(wiring.Component):
     refuse : this beat is of no :class:`TileKind`, of a block beyond the table of scales, or the last of its command
         within a tile of codes or a dense row.
     o : words. saturated : a scale was clipped.
+    taken : the last row of a tile was taken ``latency - ahead`` cycles ago, if ``ahead`` is given.
     """
 
     latency = _WORDS
 
-    def __init__(self, config):
+    def __init__(self, config, ahead=None):
         self.config = config
+        self.ahead = ahead
         super().__init__(
             {
                 "i": In(stream.Signature(TileBeat(config))),
@@ -86,6 +88,7 @@ class Dequantizer(wiring.Component):
                 "refuse": Out(1),
                 "o": Out(BankWords(config)),
                 "saturated": Out(1),
+                **({} if ahead is None else {"taken": Out(1)}),
             }
         )
 
@@ -101,6 +104,7 @@ class Dequantizer(wiring.Component):
             self.o.half.eq(words.half),
             self.o.last.eq(words.last),
             self.o.enable.eq(_enables(m, self.config, tags[_BANKED])),
+            *([] if self.ahead is None else [self.taken.eq(tags[self.latency - self.ahead].last)]),
         ]
         return m
 

@@ -137,10 +137,8 @@ class _Lowering:
         place_packed(operations, self.layout, self.config)
         products = ProductOrder(self.frac, self.layout, self.config)
         gradients = Gradients(self.frac, self.layout, self.config, self.most)
-        # Sections between YIELDs are planned for work in the order of the list. Where columns divide a tile, parts
-        # bring half a percent of a step's cycles.
-        in_parts = self.every is None and self.config.span > 1
-        listed = parted(operations, self.config) if in_parts else map(OperationPart, range(late), operations)
+        # Sections between YIELDs are planned for work in the order of the list.
+        listed = parted(operations, self.config) if self.every is None else map(OperationPart, range(late), operations)
         for each in listed:
             order, operation = each.order, each.operation
             if isinstance(operation, Product):

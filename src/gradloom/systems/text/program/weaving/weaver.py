@@ -137,9 +137,9 @@ class Weaver:
 
     def _same(self, before: int, index: int) -> bool:
         """Whether a product finds on chip what one before it has read: nothing writes it, no request comes between."""
-        orders, in_parts = range(self.main[before].order, self.main[index].order), self.config.span > 1
+        orders = range(self.main[before].order, self.main[index].order)
         ranges = [(each.offset, each.offset + each.beats * self.beat) for each in self.main[index].job.operands]
-        return in_parts and self.every is None and not any(self.writes.within(*each, orders) for each in ranges)
+        return self.every is None and not any(self.writes.within(*each, orders) for each in ranges)
 
     # ---- sections
 
