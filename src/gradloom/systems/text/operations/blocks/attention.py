@@ -7,6 +7,7 @@ blocks of queries from theirs on.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gradloom.models.language import LanguageModel
 
@@ -82,9 +83,7 @@ class BlockAttention:
 
     def _seen(self, tensor: Tensor, head: int, block: TextBlock, *, by_key: bool = False) -> Words:
         """Keys or values that a block sees: the blocks of each tile, or the tiles of each block."""
-        first, parts = self.group(head) * self.span, blocks(self.tokens)[: block.number + 1]
-        tiles = [[each.of(tensor.part(first + number)) for each in parts] for number in range(self.span)]
-        return Words(tuple(each for row in (zip(*tiles) if by_key else tiles) for each in row))
+        return _seen(tensor.part(self.group(head) * self.span, self.span), block, by_key)
 
     # operations
 
@@ -186,3 +185,11 @@ class BlockAttention:
         """A row a key of a block, a tile a head and a block of queries that see it."""
         features = (block.count - block.number) * self.model.heads * EDGE
         return Tensor(f"{self.layer}.{block.named(f'turned_{pairs}')}", block.rows, features)
+
+
+@lru_cache(maxsize=4)
+def _seen(heads: TensorSlice, block: TextBlock, by_key: bool) -> Words:
+    """Rows up to a block's of a head of keys or values, which several heads of queries read one after the other."""
+    parts = blocks(heads.rows)[: block.number + 1]
+    tiles = [[each.of(heads.part(number, 1)) for each in parts] for number in range(heads.count)]
+    return Words(tuple(each for row in (zip(*tiles) if by_key else tiles) for each in row))
