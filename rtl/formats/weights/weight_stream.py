@@ -24,7 +24,8 @@ BOOKS: dict[int, Codebook] = {4: NF4, 3: NF3, 2: NF2}
 class StreamShape:
     """Sizes of the stream of a linear in codes of ``bits``.
 
-    The linear is ``W [outputs, inputs]``.
+    The linear is ``W [outputs, inputs]``. In memory of a machine whose products have panels of ``span`` tiles of
+    outputs, tiles are in the order of such products; in files ``span`` is 1.
 
     ``inputs`` must be a multiple of ``tile``, so that no block of ``tile`` along the flattened tensor crosses rows;
     ``outputs`` is padded with rows of zeros.
@@ -34,6 +35,7 @@ class StreamShape:
     inputs: int
     bits: int = 4
     tile: int = TILE
+    span: int = 1
 
     def __post_init__(self) -> None:
         if self.bits not in BOOKS:
@@ -49,6 +51,14 @@ class StreamShape:
     def tiles(self) -> tuple[int, int]:
         """Tiles along the outputs, and along the inputs."""
         return -(-self.outputs // self.tile), self.inputs // self.tile
+
+    @property
+    def places(self) -> np.ndarray:
+        """How many tiles lie before each, ``[rows of tiles, columns of tiles]``."""
+        rows, columns = self.tiles
+        row, column = np.indices((rows, columns))
+        above = row // self.span * self.span
+        return above * columns + column * np.minimum(self.span, rows - above) + row - above
 
     @property
     def beat(self) -> int:
@@ -123,13 +133,12 @@ def pack_stream(shape: StreamShape, codes, scale_codes, absmax2, offset) -> np.n
 
     stream = np.zeros(shape.bytes, np.uint8)
     stream[: 4 * second.size] = second.view(np.uint8)
-    tiles = stream[shape.header_bytes :].reshape(rows, cols, shape.tile_bytes)
-    tiles[:, :, :tile] = scales.reshape(rows, tile, cols).swapaxes(1, 2)
-    held = tiles[:, :, tile : tile + tile * shape.row_bytes].reshape(rows, cols, tile, shape.row_bytes)
-    for row in range(rows):  # a tile's row of rows at a time: bits take eight times the memory of bytes
+    tiles = stream[shape.header_bytes :].reshape(rows * cols, shape.tile_bytes)
+    scales = scales.reshape(rows, tile, cols).swapaxes(1, 2)
+    for row, places in enumerate(shape.places):  # bits take eight times the memory of bytes
         block = codes[row * tile : (row + 1) * tile].reshape(tile, cols, tile).swapaxes(0, 1)
-        held[row] = pack_codes(block, shape.bits)
-    tiles[:, :, tile : tile + tile * shape.row_bytes] = held.reshape(rows, cols, -1)
+        tiles[places, :tile] = scales[row]
+        tiles[places, tile : tile + tile * shape.row_bytes] = pack_codes(block, shape.bits).reshape(cols, -1)
     return stream
 
 
@@ -141,11 +150,11 @@ def unpack_stream(shape: StreamShape, stream) -> tuple[np.ndarray, np.ndarray, n
     stream = _sized("stream", stream, shape.bytes, np.uint8)
     (rows, cols), tile = shape.tiles, shape.tile
     second = stream[: 4 * (shape.groups + 1)].view("<f4").astype(np.float32)
-    tiles = stream[shape.header_bytes :].reshape(rows, cols, shape.tile_bytes)
-    scales = tiles[:, :, :tile].swapaxes(1, 2).reshape(rows * tile, cols)
+    tiles = stream[shape.header_bytes :].reshape(rows * cols, shape.tile_bytes)
+    scales = tiles[shape.places, :tile].swapaxes(1, 2).reshape(rows * tile, cols)
     codes = np.empty((rows * tile, shape.inputs), np.uint8)
-    for row in range(rows):
-        held = tiles[row, :, tile : tile + tile * shape.row_bytes].reshape(cols, tile, shape.row_bytes)
+    for row, places in enumerate(shape.places):
+        held = tiles[places, tile : tile + tile * shape.row_bytes].reshape(cols, tile, shape.row_bytes)
         codes[row * tile : (row + 1) * tile] = unpack_codes(held, shape.bits).swapaxes(0, 1).reshape(tile, -1)
     return (codes[: shape.outputs], np.ascontiguousarray(scales[: shape.outputs]).reshape(-1), second[:-1], second[-1])
 

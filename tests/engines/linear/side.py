@@ -1,6 +1,6 @@
 """Operations of the vector engine over tensors in the machine's memory, with what the reference makes of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.sim.reference import vector as reference
 from gradloom.systems.text.program.engines.side import SideTensor, store, vector
+
+from .conftest import SMALL
 
 
 @dataclass
@@ -147,10 +149,24 @@ class Side:
                 assert np.any(found)
 
 
+def _one_by_one(product, beat):
+    """Commands with a LOAD a tile of codes, of a machine whose columns divide a tile."""
+    for each in product:
+        if each.engine is not LOAD or each.operands["dest"] != LINEAR.load("tiles"):
+            yield each
+            continue
+        size = SMALL.edge + 2
+        for number in range(each.operands["beats"] // size):
+            # Blocks are the lowest bits of the argument.
+            place = {"offset": each.operands["offset"] + number * size * beat, "arg": each.operands["arg"] + number}
+            yield replace(each, operands=each.operands | {"beats": size} | place)
+
+
 def weave(product, pieces, beat):
     """A product's commands with pieces between its tiles, by turns, and a store of each tile of outputs.
 
     ``beat``: bytes of one."""
+    product = list(_one_by_one(product, beat))
     array = next(each for each in product if each.engine is LINEAR)
     whole = next(each for each in product if each.engine == STORE)
     part = whole.operands["beats"] // array.operands["outer"]

@@ -52,7 +52,8 @@ class Dequantizer(wiring.Component):
     A tile of codes is two beats of scale codes and ``edge`` beats of a row's codes each, the first element in the
     high nibble of the first byte. Row n's scale is ``map[code] * scale2[block // 256] + offset`` with block =
     ``arg.block + n * arg.blocks_per_row``, clipped to +-SCALE_MAX; a weight is level times scale, rounded half
-    up. Tiles of one command follow each other along a row of the tensor.
+    up. Tiles of one command follow each other along a row of the tensor; with panels of several tiles, along as many
+    rows at once, a tile of each in turn.
 
     A dense tile (:class:`TileKind`) is up to ``edge`` rows, 8 or 4 beats each. The last beat of a command ends its
     tile: rows of 0, one a cycle, complete it.
@@ -139,7 +140,20 @@ def _take(m, unit):
     block, row_block = Signal(20), Signal(21)
     # Computed a cycle ahead: a tile takes several.
     next_block = Signal(20, reset_less=True)
-    m.d.sync += next_block.eq(block + 1)
+    after = next_block
+    if config.span == 1:
+        m.d.sync += next_block.eq(block + 1)
+    else:
+        first_block, number = Signal(20), Signal(range(config.span))
+        closes = Signal(reset_less=True)
+        after = Mux(closes, next_block, row_block + beat.arg.blocks_per_row)
+        m.d.sync += [next_block.eq(first_block + 1), closes.eq(number == config.span - 1)]
+        with m.If(ends):
+            m.d.sync += number.eq(Mux(closes, 0, number + 1))
+        with m.Elif(taken & ~begun & beat.first):
+            m.d.sync += number.eq(0)
+        with m.If(taken & ~begun & (beat.first | (number == 0))):
+            m.d.sync += first_block.eq(Mux(beat.first, beat.arg.block, block))
     codes = Signal(8 * edge, reset_less=True)
     with m.If(taken):
         m.d.sync += begun.eq(1)
@@ -158,7 +172,7 @@ def _take(m, unit):
     with m.If(row_ends):
         m.d.sync += part.eq(0)
     with m.If(ends):
-        m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(next_block), half.eq(~half)]
+        m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(after), half.eq(~half)]
 
     no_block = row_block[8 + exact_log2(config.groups) :].any()
     # Of what is offered, whether or not it is taken: the way from there and back to LOAD is long.

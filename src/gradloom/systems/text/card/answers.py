@@ -171,7 +171,7 @@ def answers_of(
         own.offsets[name] = part.bring(name, tile_rows(bias, EDGE))
     for weight in (each.weight for each in decode.operations if isinstance(each, Product)):
         if isinstance(weight, HeadCodes):
-            part.bring(weight.name, answers.frozen.stream(weight.name))
+            part.bring(weight.name, answers.frozen.stream(weight.name, config))
     tables = [answers.frozen.angles(decode.operations, 1, position) for position in range(CONTEXT)]
     size = 4 * answers.step.model.head_dim
     stride = size * len(tables[0])

@@ -164,7 +164,7 @@ def board_job(
             placing.bring(HELD + name, data)
     place_frozen(first, layout)
     frozen = first.frozen
-    frozen_parts = [frozen.stream(name) for name in layout.offsets if name in frozen.words]
+    frozen_parts = [frozen.stream(name, config) for name in layout.offsets if name in frozen.words]
     made = JobLayout(
         layout=layout,
         operations=first.operations,

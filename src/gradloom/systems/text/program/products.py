@@ -86,7 +86,8 @@ class ProductOrder:
         if isinstance(weight, Words):
             return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)
         if isinstance(weight, Codes):
-            shape, start = StreamShape(outputs=weight.outputs, inputs=weight.inputs), layout.codes(weight)
+            shape = StreamShape(outputs=weight.outputs, inputs=weight.inputs, span=self.config.span)
+            start = layout.codes(weight)
             if shape.groups > self.config.groups:
                 raise ValueError(
                     f"{weight.name}: has {shape.groups} second-level scales, the machine holds {self.config.groups}"

@@ -280,7 +280,7 @@ class AnswerMachine:
         self.rows = reply.prompt.step.tokens
         self.layout = layout = Layout()
         place_frozen(reply.prompt, layout)
-        contents = {name: frozen.stream(name) for name in layout.offsets}
+        contents = {name: frozen.stream(name, config) for name in layout.offsets}
         # No moments: nothing learns.
         tables = {name: words for name, words in first.tables().items() if words.ndim < 3 and name != TARGETS}
         contents |= as_bytes(tables) | reply.prompt.start_data(reply.frac)

@@ -140,7 +140,7 @@ class Decoding:
         layout.used = rounded(machine.end, PAGE)
         program = lower(self.decode.operations, self.fracs, layout, machine.config)
         for name in layout.offsets.keys() & self.prompt.frozen.held.keys() - machine.held:
-            machine.host.store(layout[name], self.prompt.frozen.stream(name))
+            machine.host.store(layout[name], self.prompt.frozen.stream(name, machine.config))
         machine.host.store(layout.tensor(self.decode.input), tile_rows(self.words, EDGE))
         for name, held in self._kept(before).items():
             machine.host.store(layout.tensor(self.cache[name]), tile_rows(held, EDGE))

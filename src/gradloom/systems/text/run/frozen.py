@@ -1,7 +1,7 @@
 """The parts of a model that a training step never changes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from gradloom.rtl.formats.weights.blocks import dequantize_scales
 from gradloom.rtl.formats.weights.linear import WEIGHT
 from gradloom.rtl.formats.weights.tiles import fraction_bits
 from gradloom.rtl.formats.weights.weight_stream import BOOKS, pack_stream
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.reference import linear as reference
 
 from ..coded_head import coded_head
@@ -146,10 +147,11 @@ class Frozen:
             return self.head[weight.first : weight.first + weight.outputs].astype(np.float64)
         return self.held[weight.name].weight().astype(np.float64)
 
-    def stream(self, name: str) -> bytes:
-        """A matrix as it lies in memory."""
+    def stream(self, name: str, config: LanguageConfig) -> bytes:
+        """A matrix as it lies in a machine's memory."""
         if name == HEAD_MATRIX:
             words = (self.words[name] >> _HALF).astype("<i2")
             return words.reshape(len(words) // EDGE, EDGE, -1, EDGE).swapaxes(1, 2).tobytes()
         held = self.held[name]
-        return pack_stream(held.shape, held.codes, held.scale_codes, held.absmax2, held.offset).tobytes()
+        shape = replace(held.shape, span=config.span)
+        return pack_stream(shape, held.codes, held.scale_codes, held.absmax2, held.offset).tobytes()

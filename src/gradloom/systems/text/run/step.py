@@ -174,7 +174,7 @@ class StepMachine:
         place_frozen(training, self.frozen)
         for name, offset in self.frozen.offsets.items():
             if name not in self.held:
-                self.host.store(offset, frozen.stream(name))
+                self.host.store(offset, frozen.stream(name, self.config))
                 self.held.add(name)
         layout, program = self.lowered(training, frac, places, yield_every=yield_every, share=share)
         self.layout = layout

@@ -1,7 +1,7 @@
 """Programs of a quantised linear layer, and their memory map."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from gradloom.program.assembler import Assembler, Instruction, pack
 from gradloom.program.descent import AdamW, command
@@ -14,7 +14,7 @@ from gradloom.rtl.formats.weights.linear import ACTIVATION, DOT_GUARD, MASTER, S
 from gradloom.rtl.formats.weights.weight_stream import StreamShape
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, LINEAR
-from gradloom.rtl.shell.engines import CONTROL, PortNumber
+from gradloom.rtl.shell.engines import CONTROL, LOAD, PortNumber
 from gradloom.rtl.shell.signature import ControlOpcode
 
 from ..jobs import ProductJob, Transfer, in_panels
@@ -33,6 +33,7 @@ __all__ = [
     "codes",
     "dense_tile",
     "hidden",
+    "joined",
 ]
 
 
@@ -108,7 +109,7 @@ class LayerShape:
 
     def stream(self, config: LanguageConfig) -> StreamShape:
         """Its weights as they lie in memory."""
-        return StreamShape(outputs=self.outputs, inputs=self.inputs, tile=config.edge)
+        return StreamShape(outputs=self.outputs, inputs=self.inputs, tile=config.edge, span=config.span)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,7 +344,7 @@ def codes(
     They are in the linear's stream, from the offsets ``tables`` and ``tiles`` on. ``frac``: fraction bits of its
     weights.
     """
-    beat, (rows, columns) = config.data_bits // 8, stream.tiles
+    beat, (rows, columns), places = config.data_bits // 8, stream.tiles, stream.places.tolist()
     order = (
         [(row, column) for column in range(columns) for row in range(rows)]
         if backward
@@ -352,12 +353,45 @@ def codes(
     header = pack(TABLE_ARG, {"groups": stream.groups, "bias": 150 - frac - SCALE_GUARD})
     return Transfer(tables, stream.header_bytes // beat, header), tuple(
         Transfer(
-            tiles + (row * columns + column) * stream.tile_bytes,
+            tiles + places[row][column] * stream.tile_bytes,
             stream.tile_bytes // beat,
             pack(TILE_ARG, {"block": row * config.edge * columns + column, "blocks_per_row": columns}),
         )
         for row, column in order
     )
+
+
+def joined(steps: Iterable[Instruction], config: LanguageConfig) -> Iterator[Instruction]:
+    """The same steps, with one LOAD for tiles of codes that follow each other in memory.
+
+    They must be those that the machine takes for the next ones of a command.
+    """
+    last = None
+    for step in steps:
+        if last is not None and (both := _both(last, step, config)):
+            last = both
+            continue
+        if last is not None:
+            yield last
+        last = step
+    if last is not None:
+        yield last
+
+
+def _both(before: Instruction, after: Instruction, config: LanguageConfig) -> Instruction | None:
+    if (before.engine, after.engine) != (LOAD, LOAD) or before.post or after.wait:
+        return None
+    offset, beats, port = (before.operands[each] for each in ("offset", "beats", "dest"))
+    if port != LINEAR.load("tiles") or port != after.operands["dest"]:
+        return None
+    if after.operands["offset"] != offset + beats * config.data_bits // 8:
+        return None
+    first, then = (TILE_ARG.from_bits(each.operands["arg"]) for each in (before, after))
+    along, number = divmod(beats // (config.edge + 2), config.span)
+    block = first.block + along + number * config.edge * first.blocks_per_row
+    if first.kind != TileKind.CODES or (then.kind, then.block) != (first.kind, block):
+        return None
+    return replace(before, operands=before.operands | {"beats": beats + after.operands["beats"]}, post=after.post)
 
 
 def hidden(offset: int, config: LanguageConfig, *, slot: int, tokens: int, rank: int) -> Transfer:
@@ -416,48 +450,53 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
     inputs = Inputs(jobs, config)
     loads, ended = with_tokens(inputs.loads(index, piece) for index in range(len(jobs)))
 
+    steps: list[Instruction] = []
+
     def bring(index: int) -> None:
-        append(program, [loads[index].popleft().step])
+        steps.append(loads[index].popleft().step)
 
     for index, job in enumerate(jobs):
         x_base, lane_base = inputs.bases(index)
         while loads[index] and not loads[index][0].words:
             bring(index)
-        program.add(
-            LINEAR,
-            0,
-            wait=(READY,) if job.lanes else (),
-            post=(FREE,) if index in ended else (),
-            phase="backward" if job.backward else "forward",
-            inner=job.inner,
-            outer=job.outer,
-            tokens=job.tokens,
-            rank=job.rank,
-            by_column=job.backward,
-            slot=slots[index][1],
-            x_base=x_base,
-            a_base=lane_base,
-            b_base=lane_base + job.inner * job.rank,
-            hidden_shift=job.shifts["hidden_shift"],
-            dot_shift=job.shifts["dot_shift"],
-            shift=job.shifts["shift"],
-            early=1,
+        steps.append(
+            Instruction(
+                LINEAR,
+                0,
+                {
+                    "inner": job.inner,
+                    "outer": job.outer,
+                    "tokens": job.tokens,
+                    "rank": job.rank,
+                    "by_column": job.backward,
+                    "slot": slots[index][1],
+                    "x_base": x_base,
+                    "a_base": lane_base,
+                    "b_base": lane_base + job.inner * job.rank,
+                    "early": 1,
+                    **job.shifts,
+                },
+                wait=(READY,) if job.lanes else (),
+                post=(FREE,) if index in ended else (),
+                phase="backward" if job.backward else "forward",
+            )
         )
-        append(program, [store(job.result.offset, job.result.beats, LINEAR.store("outputs"))])
+        steps.append(store(job.result.offset, job.result.beats, LINEAR.store("outputs")))
         if job.tables is not None:
-            append(program, [_load(job.tables, LINEAR.load("tables"))])
+            steps.append(_load(job.tables, LINEAR.load("tables")))
         settled = _settled(jobs[index - 1], job, config) if index else 0
         for number, tile in enumerate(job.tiles):
             # Two tiles are on chip: if the operands of one came behind the next but one, none would go on.
             inputs_used = number // min(config.span, job.outer) + 1
             while loads[index] and loads[index][0].words - loads[index][0].size < inputs_used * job.tokens:
                 bring(index)
-            append(program, [_load(tile, LINEAR.load("tiles"))])
+            steps.append(_load(tile, LINEAR.load("tiles")))
             ahead = next((n for n in range(index, len(jobs)) if loads[n]), None)
             if ahead is None or loads[ahead][0].behind > (index, number + 1):
                 continue
             if loads[ahead][0].freed < index + (number >= settled):
                 bring(ahead)
+    append(program, [*joined(steps, config)])
     program.add(CONTROL, ControlOpcode.FENCE)
 
 

@@ -27,7 +27,7 @@ from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
-from ..engines.linear import hidden
+from ..engines.linear import hidden, joined
 from ..engines.side import append
 from ..sections import apart, cut
 from .weaver import Weaver
@@ -59,7 +59,7 @@ def weave(
     program = Assembler()
     weaver = Weaver(config, _short(main, config, every), side, every)
     steps = with_stored(weaver.run(), config)
-    append(program, apart(steps if move is None else move(steps, weaver.after)))
+    append(program, [*joined(apart(steps if move is None else move(steps, weaver.after)), config)])
     program.add(CONTROL, ControlOpcode.END)
     check_progress(program.instructions, LANGUAGE, depth=config.queue_depth)
     return program
