@@ -59,10 +59,12 @@ def test_golden_cases_are_there():
     blocks=st.integers(1, 6),
     bits=st.sampled_from([2, 3, 4]),
     tile=st.sampled_from([16, 32, 64]),
+    span=st.sampled_from([1, 3, 5]),
     seed=st.integers(0, 99),
 )
-def test_whatever_goes_in_comes_out(outputs, blocks, bits, tile, seed):
-    shape = StreamShape(outputs=outputs, inputs=tile * blocks, bits=bits, tile=tile)
+def test_whatever_goes_in_comes_out(outputs, blocks, bits, tile, span, seed):
+    shape = StreamShape(outputs=outputs, inputs=tile * blocks, bits=bits, tile=tile, span=span)
+    assert sorted(shape.places.flat) == list(range(shape.tiles[0] * shape.tiles[1]))
     stream = pack_stream(shape, *made(shape, seed))
     assert stream.dtype == np.uint8 and stream.size == shape.bytes
     for found, wanted in zip(unpack_stream(shape, stream), made(shape, seed)):
@@ -87,6 +89,11 @@ def test_the_stream_lies_as_its_page_says():
     padding = stream[32 + 2112 * 6 :].reshape(3, 2112)
     assert not padding[:, 2:64].any()
     assert (padding[:, 64 + 2 * 32 :] == NF4.zero_code * 17).all()
+
+
+def test_tiles_of_panels_lie_in_the_order_of_their_products():
+    shape = StreamShape(outputs=5 * 64, inputs=128, span=3)
+    assert shape.places.tolist() == [[0, 3], [1, 4], [2, 5], [6, 8], [7, 9]]
 
 
 @pytest.mark.parametrize("bits, tile, size", [(4, 64, 2112), (3, 64, 1600), (2, 64, 1088), (4, 32, 544), (4, 16, 144)])
