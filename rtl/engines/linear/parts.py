@@ -322,10 +322,7 @@ class PartSequencer(wiring.Component):
         # Tiles that are or will be in the buffer when the part starts.
         tiles, sure, told = Signal(range(3)), Signal(), Signal()
         left = Signal(range(config.columns + 1))
-        m.d.comb += [
-            sure.eq(near & panel.ends & (~panel.crosses | (tiles == 2)) & ~told),
-            self.reuse.eq(left == 1),
-        ]
+        m.d.comb += [sure.eq(near & panel.ends & (~panel.crosses | (tiles == 2)) & ~told), self.reuse.eq(left == 1)]
         waits = [self.certain(config) + self.freed(config, columns) for columns in range(config.columns + 1)]
         m.d.sync += [
             tiles.eq(stepped(tiles, self.soon, self.reuse)),

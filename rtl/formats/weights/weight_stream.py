@@ -134,10 +134,10 @@ def pack_stream(shape: StreamShape, codes, scale_codes, absmax2, offset) -> np.n
     stream = np.zeros(shape.bytes, np.uint8)
     stream[: 4 * second.size] = second.view(np.uint8)
     tiles = stream[shape.header_bytes :].reshape(rows * cols, shape.tile_bytes)
-    scales = scales.reshape(rows, tile, cols).swapaxes(1, 2)
+    tile_scales = scales.reshape(rows, tile, cols).swapaxes(1, 2)
     for row, places in enumerate(shape.places):  # bits take eight times the memory of bytes
         block = codes[row * tile : (row + 1) * tile].reshape(tile, cols, tile).swapaxes(0, 1)
-        tiles[places, :tile] = scales[row]
+        tiles[places, :tile] = tile_scales[row]
         tiles[places, tile : tile + tile * shape.row_bytes] = pack_codes(block, shape.bits).reshape(cols, -1)
     return stream
 
