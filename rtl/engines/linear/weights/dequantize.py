@@ -145,15 +145,19 @@ def _take(m, unit):
         m.d.sync += next_block.eq(block + 1)
     else:
         first_block, number = Signal(20), Signal(range(config.span))
-        closes = Signal(reset_less=True)
+        closes, opened = Signal(reset_less=True), Signal()
         after = Mux(closes, next_block, row_block + beat.arg.blocks_per_row)
-        m.d.sync += [next_block.eq(first_block + 1), closes.eq(number == config.span - 1)]
+        m.d.sync += [
+            next_block.eq(first_block + 1),
+            closes.eq(number == config.span - 1),
+            opened.eq(taken & ~begun),
+        ]
         with m.If(ends):
             m.d.sync += number.eq(Mux(closes, 0, number + 1))
         with m.Elif(taken & ~begun & beat.first):
             m.d.sync += number.eq(0)
-        with m.If(taken & ~begun & (beat.first | (number == 0))):
-            m.d.sync += first_block.eq(Mux(beat.first, beat.arg.block, block))
+        with m.If(opened & (number == 0)):
+            m.d.sync += first_block.eq(block)
     codes = Signal(8 * edge, reset_less=True)
     with m.If(taken):
         m.d.sync += begun.eq(1)

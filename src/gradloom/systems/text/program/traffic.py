@@ -13,9 +13,9 @@ __all__ = ["base_bytes", "words_made"]
 
 
 def base_bytes(operations: Iterable[Operation]) -> int:
-    """Bytes of frozen matrices over the bus, exactly.
+    """Bytes of frozen matrices over the bus.
 
-    Each product reads its part of its matrix once.
+    Each product reads its part of its matrix once; one that is done in parts brings the matrix's header with each.
     """
     total = 0
     for operation in operations:
