@@ -222,7 +222,7 @@ evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
 	    tests/engines tests/shell tests/sim/run/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
 	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py tests/docs/test_site.py \
-	    tests/cli/models/test_recurrent_verbs.py
+	    tests/cli/models/test_recurrent_verbs.py tests/systems/diffusion/test_rtl.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

@@ -52,17 +52,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What is collected stays: the collector of garbage need not look at it again and again.
+    """What is collected stays: the collector of garbage need not look at it again and again, nor at the end.
 
     Designs and models are many objects of which hardly any is garbage, so it looks at new ones seldom.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-def pytest_unconfigure():
-    gc.unfreeze()
 
 
 def skipped(reasons):

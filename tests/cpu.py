@@ -7,7 +7,6 @@ need them, so their builds have a bound of their own; so have fixtures that seve
 import os
 import tomllib
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -18,25 +17,35 @@ BUILDS = "builds"
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
+def _read(path):
+    """A small file of the system; None where its process or thread has just ended. It is read for each test."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            return os.read(file, 1 << 16)
+        finally:
+            os.close(file)
+    except OSError:
+        return None
+
+
 def _running(process):
     """Seconds of a process that runs, of those that it waited for and of those that it runs."""
-    try:
-        # The name in parentheses may have spaces.
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0  # it has just ended: who waits for it counts it
-    return sum(map(int, fields[11:15])) / _TICKS + _started(process)
+    found = _read(f"/proc/{process}/stat")
+    if found is None:
+        return 0.0  # who waits for it counts it
+    # The name in parentheses may have spaces.
+    return sum(map(int, found.rpartition(b")")[2].split()[11:15])) / _TICKS + _started(process)
 
 
 def _started(process):
     """Seconds of what a process has started and what still runs; none where the system does not tell."""
-    total = 0.0
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        try:
-            total += sum(map(_running, path.read_text().split()))
-        except OSError:
-            pass  # the thread has ended
-    return total
+    try:
+        threads = os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return 0.0
+    found = (_read(f"/proc/{process}/task/{each}/children") or b"" for each in threads)
+    return sum(_running(int(each)) for children in found for each in children.split())
 
 
 def spent():

@@ -34,12 +34,13 @@ def build_tuner(
     *,
     memory_bytes: int,
     silicon: bool = False,
+    divisor: int = _DIVISOR,
     tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Builds the board's design and returns the program.
 
     Contents of its memories are put into ``directory``, where the program must be run. ``silicon``: memories without
-    content are random, see :mod:`.silicon`.
+    content are random, see :mod:`.silicon`. ``divisor``: cycles of a bit of its UART.
     """
     directory.mkdir(parents=True, exist_ok=True)
     sources = []
@@ -56,7 +57,7 @@ def build_tuner(
         "tuner",
         [*files, *sources, _BENCH / "uart_listener.sv"],
         tell=tell,
-        parameters={"DIVISOR": _DIVISOR},
+        parameters={"DIVISOR": divisor},
         arguments=RANDOM if silicon else (),
         tags=not silicon,
     )

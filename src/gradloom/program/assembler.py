@@ -1,7 +1,8 @@
 """Assembler: commands with named fields, checked against widths."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from amaranth.hdl import Shape
 from amaranth.lib import data
@@ -23,17 +24,47 @@ def most(layout: data.StructLayout, field: str) -> int:
     return (1 << fields(layout)[field][1]) - 1
 
 
-def pack(layout: data.StructLayout, values: dict[str, int]) -> int:
+@cache
+def _bounds(layout: data.StructLayout) -> dict[str, tuple[int, int, int]]:
+    """First bit of each field, its least value, and one more than its largest."""
+    return {
+        name: (offset, -(1 << (width - 1)) if signed else 0, 1 << (width - signed))
+        for name, (offset, width, signed) in fields(layout).items()
+    }
+
+
+def pack(layout: data.StructLayout, values: Mapping[str, int]) -> int:
     """The bits of a struct; a value that its field cannot hold is refused."""
-    found = fields(layout)
+    found = _bounds(layout)
     word = 0
     for name, value in values.items():
-        offset, width, signed = found[name]
+        offset, least, end = found[name]
         value = int(value)
-        if not (-(1 << (width - 1)) if signed else 0) <= value < 1 << (width - signed):
-            raise ValueError(f"{name}={value}: the field has {width} bits")
-        word |= (value & ((1 << width) - 1)) << offset
+        if not least <= value < end:
+            raise ValueError(f"{name}={value}: the field has {fields(layout)[name][1]} bits")
+        word |= (value if value >= 0 else value + end - least) << offset
     return word
+
+
+@lru_cache(maxsize=1 << 16)
+def _head(
+    opcode: int, engine: int, phase: int, wait: tuple[int, ...], post: tuple[int, ...], slots: tuple[int, int] | None
+) -> int:
+    """The bits of a command without operands. A program has few of them."""
+    first, count = slots or (0, 0)
+    return pack(
+        Command,
+        {
+            "opcode": opcode,
+            "engine": engine,
+            "predicated": slots is not None,
+            "phase": phase,
+            "wait": sum(1 << token for token in wait),
+            "post": sum(1 << token for token in post),
+            "slot": first,
+            "count": count,
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +118,7 @@ class Assembler:
             raise ValueError(f"YIELD posts {post}, must post nothing: no token survives it")
         operands = {name.rstrip("_"): value for name, value in operands.items()}
         args = pack(engine.layout(opcode), operands)
-        mask = [sum(1 << token for token in tokens) for tokens in (wait, post)]
-        word = pack(
-            Command,
-            {
-                "opcode": opcode,
-                "engine": engine,
-                "predicated": slots is not None,
-                "phase": engine.phase(phase),
-                "wait": mask[0],
-                "post": mask[1],
-                "slot": slots[0] if slots else 0,
-                "count": slots[1] if slots else 0,
-                "args": args,
-            },
-        )
+        word = _head(opcode, engine, engine.phase(phase), wait, post, slots) | pack(Command, {"args": args})
         self.instructions.append(Instruction(engine, opcode, operands, wait, post, phase, slots))
         self._code += word.to_bytes(COMMAND_BYTES, "little")
 

@@ -37,26 +37,28 @@ from ...soc.cable import Line
 PRESET, BOARD = PRESETS["digits-ulx3s"], boards.find("ulx3s")
 #: Two seconds of the board, shortened; and what the simulated bitstream brings.
 PAUSE = 12_000_000
+#: Bits last as long as the processor takes for what it hears: talk is most of the time.
+BIT = 16
 SHIPPED = {"train_blocks": 1, "test_blocks": 1, "epochs": 1}
 
 
 def cable(tuner, every=0, silence=500_000):
     """A silence of the port is longer than the board takes for the sum of its memory."""
-    return Line(tuner, every=every, gap=240, silence=silence)
+    return Line(tuner, every=every, gap=10 * BIT, silence=silence)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuner")
     plan = digits_plan(PRESET.config, pause=PAUSE, **SHIPPED)
-    return build_tuner(PRESET.config, plan, folder, memory_bytes=BOARD.memory_bytes), folder
+    return build_tuner(PRESET.config, plan, folder, memory_bytes=BOARD.memory_bytes, divisor=BIT), folder
 
 
 @pytest.fixture
 def tuner(built, monkeypatch):
     """A board whose bitstream has two blocks of digits."""
     monkeypatch.setattr(alone, "digits_plan", lambda config: digits_plan(config, pause=PAUSE, **SHIPPED))
-    tuner = SimulatedTuner(*built)
+    tuner = SimulatedTuner(*built, bit=BIT)
     list(tuner.told(1 << 24))
     yield tuner
     tuner.close()
@@ -173,7 +175,7 @@ def test_a_reset_takes_what_has_come(tuner, built):
     image[4:8] = len(image).to_bytes(4, "little")
     image[BLOCK] ^= 1
     TunerPort(cable(tuner))._send(bytes(image), [BLOCK])
-    again = SimulatedTuner(*built)
+    again = SimulatedTuner(*built, bit=BIT)
     try:
         list(again.told(1 << 24))
         port = TunerPort(cable(again))

@@ -148,7 +148,7 @@ def test_the_preset_is_the_same_machine(run):
 
 
 #: Small parameters for both presets: Verilog that the tests of workloads build, too.
-SMALL = ("columns=4", "rank=2", "tokens=16", "depth=256", "lane_depth=128", "features=256", "packing=1")
+SMALL = ("columns=4", "rank=2", "tokens=16", "depth=256", "lane_depth=128", "features=256", "packing=1", "gelu=1")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from gradloom.systems.sequences.program.program import CellProgram, CellSetup
 
 from .test_layers import LATE
 
-SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=8, sequences=4, products=1)
+#: The machine that the command line generates and simulates in tests/cli/models/test_recurrent_verbs.py.
+SMALL = RecurrentConfig(cells=4, hidden=16, inputs=16, parallel=8, sequences=4, products=1)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import gradloom
 from gradloom.models.recurrent.example import example_codes, example_network
 from gradloom.models.recurrent.example_cells import example_layers
 from gradloom.models.recurrent.host import Function
@@ -70,8 +71,23 @@ NETWORKS = {
 }
 
 
+@pytest.fixture(scope="module")
+def designed(tmp_path_factory):
+    """The folder of a design of these sizes, which is generated once."""
+    made = {}
+
+    def design(sizes):
+        key = tuple(sizes.items())
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("lstm") / "design"
+            gradloom.generate("lstm-kv260", made[key], settings=sizes)
+        return made[key]
+
+    return design
+
+
 @pytest.mark.parametrize("name", NETWORKS)
-def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path, off_by_one, name):
+def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path, designed, off_by_one, name):
     """Sequences in three commands; every word of the taps and of the adapter equals the reference."""
     made, sizes, words = NETWORKS[name]
     save_network(made, tmp_path / "net")
@@ -79,10 +95,7 @@ def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path, off_by_one,
     x = example_codes(made, random, 9, 12) * made.input.scale
     y = random.integers(0, 4, 9)
     np.savez(tmp_path / "d.npz", x_train=x[:5], y_train=y[:5], x_test=x[5:], y_test=y[5:])
-    changes = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
-    code, _, err = run("generate", "lstm-kv260", *changes, "-o", tmp_path / "design")
-    assert code == 0, err
-    asked = [tmp_path / "net", "--design", tmp_path / "design", "--data", tmp_path / "d.npz"]
+    asked = [tmp_path / "net", "--design", designed(sizes), "--data", tmp_path / "d.npz"]
     code, out, err = run("finetune", *asked, "--epochs", 2, "--batch", 3, "--rank", 2, "--json", "-o", tmp_path / "run")
     assert code == 0, err
     told = json.loads(out)

@@ -27,6 +27,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference import linear as reference
 from gradloom.sim.reference.gradient import gradient
 from gradloom.sim.reference.update import adamw, update
+from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.run.machine import MachineRunner
 
 from ..program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
@@ -230,13 +231,13 @@ def linear_machine(
 ) -> MachineRunner:
     """The machine of a configuration in simulation.
 
-    It is built from ``files`` or generated; ``tell`` is called with each long task. Its memory has at least 16 MB, so
-    that small models of different sizes share a simulation that is built once.
+    It is built from ``files`` or generated; ``tell`` is called with each long task. Its memory has at least
+    :data:`MEMORY_BYTES`, so that small models of different sizes share a simulation that is built once.
     """
     return MachineRunner.simulated(
         config,
         files,
-        memory_bytes=max(memory_bytes, 1 << 24),
+        memory_bytes=max(memory_bytes, MEMORY_BYTES),
         progress=None if tell is None else lambda done, total, text: total or tell(text),
     )
 
@@ -260,7 +261,7 @@ class LinearMachine:
         self,
         config: LanguageConfig,
         *,
-        memory_bytes: int = 1 << 24,
+        memory_bytes: int = MEMORY_BYTES,
         host: Any = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
