@@ -118,7 +118,7 @@ class Assembler:
             raise ValueError(f"YIELD posts {post}, must post nothing: no token survives it")
         operands = {name.rstrip("_"): value for name, value in operands.items()}
         args = pack(engine.layout(opcode), operands)
-        word = _head(opcode, engine, engine.phase(phase), wait, post, slots) | pack(Command, {"args": args})
+        word = _head(opcode, engine, engine.phase(phase), tuple(wait), tuple(post), slots) | pack(Command, {"args": args})
         self.instructions.append(Instruction(engine, opcode, operands, wait, post, phase, slots))
         self._code += word.to_bytes(COMMAND_BYTES, "little")
 
