@@ -49,10 +49,16 @@ class PaddedWindows:
     def read(self, x: np.ndarray, filling: float = 0.0) -> np.ndarray:
         """All windows of a tensor."""
         padded = np.pad(x, [(0, 0), *self._padded(), (0, 0)], constant_values=filling)
-        made = np.empty((len(x), *self.places, self.taps, x.shape[-1]), x.dtype)
-        for tap, span in enumerate(self._spans()):
-            made[..., tap, :] = padded[(slice(None), *span)]
-        return made
+        inner = padded[(slice(None), *(slice(max(-low, 0), None) for low, _ in self.pads))]
+        # What lies beside each other in a window does so in the tensor: a copy takes as many values at once as it can.
+        first, *steps, last = inner.strides
+        whole = np.lib.stride_tricks.as_strided(
+            inner,
+            (len(x), *self.places, *self.kernel, x.shape[-1]),
+            (first, *np.multiply(steps, self.stride), *np.multiply(steps, self.dilation), last),
+            writeable=False,
+        )
+        return whole.copy("C").reshape(len(x), *self.places, self.taps, x.shape[-1])
 
     def added(self, windows: np.ndarray) -> np.ndarray:
         """The tensor whose values are the sums of what windows have at their place."""

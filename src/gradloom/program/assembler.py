@@ -118,7 +118,8 @@ class Assembler:
             raise ValueError(f"YIELD posts {post}, must post nothing: no token survives it")
         operands = {name.rstrip("_"): value for name, value in operands.items()}
         args = pack(engine.layout(opcode), operands)
-        word = _head(opcode, engine, engine.phase(phase), tuple(wait), tuple(post), slots) | pack(Command, {"args": args})
+        head = _head(opcode, engine, engine.phase(phase), tuple(wait), tuple(post), slots)
+        word = head | pack(Command, {"args": args})
         self.instructions.append(Instruction(engine, opcode, operands, wait, post, phase, slots))
         self._code += word.to_bytes(COMMAND_BYTES, "little")
 
