@@ -1,11 +1,14 @@
 """Costs that are composed of small programs beside those of whole programs."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
+from gradloom.choosing import points
 from gradloom.choosing.candidates import Candidate, candidates, first_layers
 from gradloom.choosing.costs import Cost, Costs
+from gradloom.choosing.points import PIECE, SHORT, Point, measured
 from gradloom.models.adapters.language.methods import IA3, LAYERNORM
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
@@ -106,6 +109,34 @@ def test_composed_memory_is_that_of_the_job(costs, name, steps, texts):
         if off is not None and name in job:
             assert composed[name] == pytest.approx(job[name], rel=off), name
     assert sum(composed.values()) == pytest.approx(sum(job.values()), rel=0.005 if "step_tensors" in rough else 0.001)
+
+
+def test_programs_that_are_measured_are_small():
+    """Whatever the candidates are: two layers of a kind, and a head that ends like the whole one, or one piece more."""
+
+    class Known(dict):
+        def get(self, point):
+            return {"cycles": point.learning}
+
+    found = Costs(MODEL, CONFIG, list(CHOICES.values()), known=Known()).points
+    assert {point.learning for point in found} == {1, 2} and {point.trunk for point in found} == {0, 1, 2}
+    assert {point.tiles for point in found} == {SHORT, PIECE + 260 % PIECE, 2 * PIECE + 260 % PIECE}
+
+
+def test_programs_are_measured_on_as_many_processes_as_there_may_be(monkeypatch):
+    asked = []
+
+    @contextmanager
+    def processes(jobs):
+        asked.append(jobs)
+        yield lambda function, items: ((each, function(each)) for each in items)
+
+    monkeypatch.setattr(points, "processes", processes)
+    monkeypatch.setattr(points, "measure", lambda model, config, point: {"cycles": point.rank})
+    some = [Point(targets=Q_V, rank=rank, seq=32) for rank in (2, 4, 8)]
+    for jobs in (1, 2, 8):
+        assert measured(MODEL, CONFIG, some, jobs=jobs) == {point: {"cycles": point.rank} for point in some}
+    assert asked == [2, 3]
 
 
 def test_an_update_is_a_float_a_parameter(costs):

@@ -151,7 +151,8 @@ def agreement(model, network, reading, samples=3, seed=1):
     made = reading.run(feeds)
     fixed = model.graph.input[0].type.tensor_type.shape.dim[0].dim_value
     if fixed:
-        parts = [runtime(model, {k: v[n : n + 1] for k, v in feeds.items()}) for n in range(samples)]
+        starts = range(0, samples, fixed)
+        parts = [runtime(model, {k: v[n : n + fixed] for k, v in feeds.items()}) for n in starts]
         want = [np.concatenate(each) for each in zip(*parts)]
     else:
         want = runtime(model, feeds)

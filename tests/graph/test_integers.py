@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from gradloom.graph.integers import IntegerReading
 from gradloom.graph.mathematics import FloatReading
@@ -12,6 +13,7 @@ from gradloom.graph.operations import Linear
 from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, coded
 
 from .corpus import CORPUS
+from .made import Maker
 
 GOLDEN = Path(__file__).parents[1] / "golden/networks"
 
@@ -63,6 +65,23 @@ def test_a_product_is_of_codes_of_eight_bits_and_its_sum_of_sixteen():
     w, b = (reading.values[weight.name] for weight in first.weights)
     want = coded(given, NARROW).values @ coded(w.T, NARROW).values + b
     np.testing.assert_array_equal(found[first.o.name], coded(want, WIDE).values)
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_rows_of_a_factor_have_exponents_unless_a_product_sums_over_them(turned):
+    g = Maker(13, 6, 6)
+    other = g("Relu", g.x)
+    network = network_of(g.model(g("MatMul", g.x, g("Transpose", other, perm=[0, 2, 1]) if turned else other)))
+    reading = IntegerReading(network, by_rows=True)
+    x = np.random.default_rng(3).standard_normal((1, 6, 6)) * np.logspace(0, 3, 6)[:, None]
+
+    def rows(x, bits):
+        return np.concatenate([coded(row[None], bits).values for row in x])
+
+    given = rows(x[0], WIDE)
+    held = np.maximum(given, 0)
+    product = rows(given, NARROW) @ (rows(held, NARROW).T if turned else coded(held, NARROW).values)
+    np.testing.assert_array_equal(reading.run(x)[0][0], rows(product, WIDE))
 
 
 def test_gradients_of_an_adapter_point_where_float_ones_do():

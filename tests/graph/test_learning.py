@@ -51,6 +51,9 @@ def test_optimisers_take_the_steps_of_their_formulas():
     momentum(values, {"w": g})
     np.testing.assert_allclose(values["w"], np.array([1.0, -2.0]) - 0.1 * g * 2.9)
     values = {"w": np.array([1.0, -2.0])}
+    Momentum(0.1, weight_decay=0.5)(values, {"w": g})
+    np.testing.assert_allclose(values["w"], np.array([1.0, -2.0]) * 0.95 - 0.1 * g)
+    values = {"w": np.array([1.0, -2.0])}
     FloatDescent(0.1, weight_decay=0.5)(values, {"w": g})
     # The first step is the rate, whatever the gradient, after the decay.
     np.testing.assert_allclose(values["w"], np.array([1.0, -2.0]) * 0.95 - 0.1, rtol=1e-6)

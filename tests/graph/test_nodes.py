@@ -221,6 +221,26 @@ def test_a_node_computes_what_onnxruntime_does(name):
     assert run(name, g.model(make(g))) <= 1e-5
 
 
+def joined(first, *, differs=False):
+    """A sum of rows of two samples as one axis, the samples first or last in it, and a table that repeats by sample."""
+    g = Maker(13, 6, 5, batch=2)
+    rows = g.random.standard_normal((6, 5))
+    table = np.tile(rows, (2, 1)) if first else np.repeat(rows, 2, axis=0)
+    table[-1, -1] += differs
+    x = g.x if first else g("Transpose", g.x, perm=[1, 0, 2])
+    made = g.shape(g("Add", g.shape(x, 12, 5), g.constant(table)), *((2, 6, 5) if first else (6, 2, 5)))
+    return g.model(g("Relu", made if first else g("Transpose", made, perm=[1, 0, 2])))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_constant_of_two_samples_is_one_of_each(first):
+    model = joined(first)
+    network = network_of(model)
+    assert agreement(model, network, FloatReading(network), samples=4)[0] <= 1e-5
+    with pytest.raises(ValueError, match="its constant differs from sample to sample"):
+        network_of(joined(first, differs=True))
+
+
 def halves(g):
     """Tokens whose features are of two axes."""
     return g("Transpose", g.shape(g.x, -1, 6, 2, 3), perm=[0, 1, 3, 2])

@@ -289,6 +289,9 @@ def test_a_loss_must_fit_the_last_layer():
         before_loss(single, "classes")
     assert len(before_loss(single, "labels").operations) == len(single.operations) - 1
     assert before_loss(single, "values") is single
+    g = Maker(13, 4)
+    pair = network_of(g.model(g("Softmax", g.gemm(g.x, 4, 2), axis=-1)))
+    assert len(before_loss(pair, "classes").operations) == len(pair.operations) - 1
     network = network_of(CORPUS["softmax-13"]())
     assert len(before_loss(network, "classes").operations) == len(network.operations) - 1
     with pytest.raises(ValueError, match="loss=labels: the network ends with a softmax"):
