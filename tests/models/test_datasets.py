@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.models import datasets
+from gradloom.models.data.make.pack_mnist import read_idx
 from gradloom.models.datasets import Dataset, default_split, fetch_full, load_npz, mnist_test, rotated
 
 
@@ -25,13 +26,15 @@ def saved(tmp_path, arrays):
     return tmp_path / "d.npz"
 
 
-def test_the_packed_set_is_mnists_test_set():
+def test_the_packed_set_is_mnists_test_set(tmp_path):
     images, labels = mnist_test()
     assert images.shape == (10000, 28, 28) and images.dtype == np.uint8
     assert labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
     assert np.bincount(labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     idx = b"\0\0\x08\x03" + np.array(images.shape, ">u4").tobytes() + images.tobytes()
     assert hashlib.md5(idx).hexdigest() == "2646ac647ad5339dbf082846283269ea"  # of t10k-images-idx3-ubyte
+    (tmp_path / "idx").write_bytes(idx)
+    np.testing.assert_array_equal(read_idx(tmp_path / "idx"), images)
     assert (datasets.DATA / "mnist_test.npz").stat().st_size < 1.7e6
 
 

@@ -1,6 +1,7 @@
 """Operands of optimisers: what they stand for makes the steps of torch's rules, in float64."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,8 @@ def test_lion_is_that_of_its_paper(betas):
     assert held["beta2"] / 2**BETA == pytest.approx(now * (1 - kept) / (1 - now), abs=2.0**-BETA)
     assert held["rate"] * 2.0 ** (FRACTION - WORD - held["exponent"]) == pytest.approx(3e-4, rel=2.0**-16)
     assert held["decay"] / 2.0 ** (BETA + 5 * held["decay_shift"]) == pytest.approx(1.5e-4, rel=1e-3)
+    still = replace(rule, lr=0).operands(1, GRADIENT, WORD)
+    assert still["rate"] == still["exponent"] == still["decay"] == 0
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.1, 3e-5, 1 - 2.0**-20])

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import struct
 
 import pytest
 
@@ -247,6 +248,16 @@ def test_the_front_is_what_nothing_beats():
 def test_a_plot_of_nothing_is_a_plot(tmp_path):
     plot_pareto(tmp_path / "none.png", [])
     assert (tmp_path / "none.png").stat().st_size
+
+
+def test_a_plot_has_a_row_a_preset(tmp_path):
+    row = {"cycles": "9", "cycles_a_unit": "9", "lut": "", "dsp": "3", "accuracy": "", "memory_bytes": "5"}
+    row |= {"codes": "nf4", "rank": "2", "mesh": "4x4"}
+    for count in (1, 2):
+        picture = tmp_path / f"{count}.png"
+        plot_pareto(picture, [row | {"preset": f"preset {number // 2}"} for number in range(2 * count)])
+        width, height = struct.unpack(">II", picture.read_bytes()[16:24])
+        assert height / width == pytest.approx(4.6 * count / 12, rel=1e-2)
 
 
 def test_the_example_of_the_help_works_as_printed(tmp_path, monkeypatch, capsys):

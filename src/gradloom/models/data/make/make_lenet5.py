@@ -23,8 +23,8 @@ unlucky four can cost ten points. The figure is printed by::
 import argparse
 from pathlib import Path
 
-import numpy as np
 import torch
+from pack_mnist import read_idx
 from torch import nn
 
 
@@ -46,16 +46,13 @@ class LeNet5(nn.Module):
         return self.fc3(x)
 
 
-def read_idx(path):
-    raw = np.frombuffer(Path(path).read_bytes(), np.uint8)
-    rank = int(raw[3])
-    shape = raw[4 : 4 + 4 * rank].view(">u4").astype(int)
-    return torch.from_numpy(raw[4 + 4 * rank :].reshape(shape).copy())
+def read(mnist, name):
+    return torch.from_numpy(read_idx(Path(mnist) / name).copy())
 
 
 def train(mnist, seed, epochs=2):
-    x = read_idx(Path(mnist) / "train-images-idx3-ubyte")[:, None].float() / 255
-    y = read_idx(Path(mnist) / "train-labels-idx1-ubyte").long()
+    x = read(mnist, "train-images-idx3-ubyte")[:, None].float() / 255
+    y = read(mnist, "train-labels-idx1-ubyte").long()
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
     net = LeNet5()
@@ -69,8 +66,8 @@ def train(mnist, seed, epochs=2):
 
 
 def accuracy(net, mnist):
-    x = read_idx(Path(mnist) / "t10k-images-idx3-ubyte")[:, None].float() / 255
-    y = read_idx(Path(mnist) / "t10k-labels-idx1-ubyte").long()
+    x = read(mnist, "t10k-images-idx3-ubyte")[:, None].float() / 255
+    y = read(mnist, "t10k-labels-idx1-ubyte").long()
     with torch.no_grad():
         return (net(x).argmax(1) == y).double().mean().item()
 
