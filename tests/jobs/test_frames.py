@@ -44,7 +44,8 @@ def test_frames_arrive_whole_and_bytes_are_counted(pipes):
     "content, said",
     [
         (b"Last login: today\nmore", "'Last login: today' arrived in place of a frame"),
-        (b"GLF1\xff\xff\xff\x7f\0\0\0\0", "is too long"),
+        (b"GLF1\x01\0\x40\0\0\0\0\0", "is too long"),
+        (b"GLF1\0\0\0\0\x01\0\0\x01", "is too long"),
         (b"GLF1\x01\0\0\0\0\0\0\0[", "has no JSON"),
         (b"GLF1\x02\0\0\0\0\0\0\0[]", "is no object"),
     ],

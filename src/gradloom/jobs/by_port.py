@@ -20,13 +20,13 @@ def finetune_on_port(
     port: str,
     *,
     output: Path | str,
-    baud: int | None = None,
-    compare: bool = False,
-    progress: Progress | None = None,
+    baud: int | None,
+    compare: bool,
+    progress: Progress | None,
 ) -> dict[str, Any]:
     """Fine-tunes on the board at a serial port, which gives the adapter back.
 
-    ``baud``: bits a second, those of the board's project unless given. ``compare``: adapter and losses with the
+    ``baud``: bits a second, None: those of the board's project. ``compare``: adapter and losses with the
     reference. Returns what ``metrics.json`` holds.
     """
     with tuner_at(preset, port, baud, progress) as tuner:
