@@ -1,8 +1,11 @@
 import json
+import re
 
 import pytest
 
 from gradloom import boards
+from gradloom.boards.integrate.files import integration_files
+from gradloom.boards.links.reach import BoardReach
 
 
 def test_the_kv260_is_what_its_data_sheet_says():
@@ -32,6 +35,20 @@ def test_all_boards_are_found_by_their_names():
 def test_an_unknown_board_is_named_beside_the_known():
     with pytest.raises(ValueError, match="board 'zcu999': must be one of genesys2, kr260, kv260, ulx3s, zcu104"):
         boards.find("zcu999")
+
+
+def test_a_core_has_primitives_for_synthesis_and_their_namesakes_for_simulation(design):
+    (text,) = integration_files(design, {"module": "gradloom"}).values()
+    sets = {
+        name: re.findall(r"(?:rtl|synth)/\w+\.v", part)
+        for name, part in re.findall(r"\n  (\w+):(.*?)(?=\n  ?\w)", text, re.S)
+    }
+    assert sets["rtl"] == ["rtl/gradloom.v", "rtl/pe.v"] and sets["synthesis"] == ["rtl/gradloom.v", "synth/pe.v"]
+
+
+def test_an_agent_that_has_ended_is_told_by_its_last_line_or_its_exit_code():
+    said = [BoardReach(name="board", command=()).explain(*each) for each in ((1, "no device"), (1, ""), (None, ""))]
+    assert said == ["no device", "the agent has ended (exit code 1)", "the agent does not answer"]
 
 
 def test_a_design_that_does_not_fit_is_refused_by_resource():

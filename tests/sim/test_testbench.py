@@ -102,6 +102,19 @@ def test_the_bench_says_what_its_python_lacks(decoder, tmp_path):
     assert done.returncode == 2 and "bare/bin/python has no cocotb 2.1" in done.stderr
 
 
+def test_a_bench_that_fails_shows_its_last_forty_lines(tmp_path):
+    test = shutil.copy(Path(gradloom.__file__).parent / "sim/testbench/files/test_design.py", tmp_path)
+    (tmp_path / "Makefile").write_text("all:\n\t@seq 1000 1099; false\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "import test_design; test_design.test_the_verilog_equals_the_reference()"],
+        cwd=Path(test).parent,
+        capture_output=True,
+        text=True,
+    )
+    said = re.search(r"AssertionError: SIM=\w+:\n(.*)", done.stderr, re.DOTALL)[1].splitlines()
+    assert len(said) == 40 and "1099" in said and "Error 1" in said[-1]
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_bench_finds_a_change(decoder, simulators, tmp_path, change):
     old, new = CHANGES[change]
