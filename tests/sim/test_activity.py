@@ -13,6 +13,7 @@ from gradloom.preset import PRESETS
 from gradloom.rtl.catalog import find_unit
 from gradloom.rtl.emit.verilog import convert
 from gradloom.sim.activity import counts as toggle_counts
+from gradloom.sim.activity.driver import record
 from gradloom.sim.activity.runs import ActivityRequest, network_step
 from gradloom.sim.activity.saif import read_activity, write_saif
 from gradloom.sim.activity.summary import activity_of, most_active, named_parts
@@ -99,7 +100,9 @@ def run(tmp_path_factory):
     found = read_activity(folder).find("dut")
     # The stand-in is written by hand, and its instances are.
     (folder / "outer.v").write_text(
-        "module gradloom(clk);\n" + "".join(f"  {each.name} {name} (\n  );\n" for name, each in units) + "endmodule\n"
+        "module gradloom(clk);\n  input clk;\n  wire clk;\n"
+        + "".join(f"  {each.name} {name} (\n  );\n" for name, each in units)
+        + "endmodule\n"
     )
     return found, recording.cycles, after, [*files, folder / "outer.v"]
 
@@ -153,6 +156,8 @@ def test_each_net_counts_once_and_like_instances_together(run):
     found, cycles, _, files = run
     whole = activity_of(found, files, "gradloom")
     names = {path for path, _ in found.walk()}
+    # The clock is a port of the outermost module, and a net.
+    assert whole.own_nets == len(found.nets) and "clk" in {net.signal for net in found.nets}
     assert not any("clear_" in each for path in names for each in path)
     parts = {each["part"]: each for each in most_active(whole, cycles, 100)}
     pe = next(each for name, each in parts.items() if name.endswith("row_*/pe_*") or name.endswith("pe_*"))
@@ -192,6 +197,20 @@ def test_the_file_has_the_instances_of_the_project_and_picoseconds(run, tmp_path
     # A bit that changes in every half period is high for half of the time.
     clock = re.search(r"\(clk \(T0 (\d+)\) \(T1 (\d+)\) \(TX 0\) \(TC (\d+)\)", text)
     assert abs(int(clock[1]) - int(clock[2])) <= 1 and int(clock[3]) == 2 * cycles
+
+
+def test_whoever_hears_is_told_what_takes_long(monkeypatch):
+    heard = []
+
+    def files(design, tell):
+        tell("generating Verilog")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Design, "files", files)
+    for progress in (lambda *told: heard.append(told), None):
+        with pytest.raises(KeyboardInterrupt):
+            record(PRESETS["tile-kv260"], None, progress=progress)
+    assert heard == [(0, 0, "generating Verilog")]
 
 
 def test_two_machines_are_refused():

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 
+from gradloom.sim.run import board
 from gradloom.sim.run.builds import objects
 from gradloom.sim.run.builds.objects import drop_parts, gather, kept_objects
 from gradloom.sim.run.builds.runner import verilator_version
@@ -62,3 +63,8 @@ def test_a_build_is_of_one_verilator(monkeypatch, tmp_path, version):
     monkeypatch.setattr("gradloom.sim.run.device._run_whole", lambda *_: (1, "Error: it would be built"))
     with contextlib.nullcontext() if version == verilator_version() else pytest.raises(SimulationError, match="built"):
         build_device([tmp_path / "gradloom.sv"], memory_bytes=1 << 13, data_bits=64, address_bits=32)
+
+
+def test_a_folder_without_a_design_is_not_served(tmp_path, capsys):
+    assert board.main([str(tmp_path), str(tmp_path / "socket")]) == 2
+    assert "report.json" in capsys.readouterr().err and not (tmp_path / "socket").exists()
