@@ -12,6 +12,8 @@ from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.onnx.load import load_network
 from gradloom.systems.networks.known import known
 from gradloom.systems.networks.program.prepared import precise_of
+from gradloom.systems.networks.requests import NetworkChoice
+from gradloom.systems.networks.workload import NetworkOptions
 
 
 def written(path, layers, shapes, results=("y",)):
@@ -169,3 +171,11 @@ def test_a_model_is_a_network_if_it_is_an_onnx_file_that_recurs_nowhere(tmp_path
     assert known(str(path)) == str(path) and known(str(other)) is None and known(str(tmp_path / "none.onnx")) is None
     monkeypatch.setattr("gradloom.systems.networks.known.has_recurrence", lambda model: True)
     assert known(str(path)) is None
+
+
+def test_options_take_their_least_value_and_nothing_below():
+    files = {"model": __file__, "data": __file__}
+    assert NetworkOptions(**files, batch=1, scale=1e-3).check().batch == 1
+    for kind, wrong in ((NetworkOptions, {"batch": 0}), (NetworkOptions, {"scale": 0}), (NetworkChoice, {"scale": 0})):
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=0(\.0)?: must be"):
+            kind(**files, **wrong).check()
