@@ -12,6 +12,7 @@ from gradloom.rtl.shell.bus.write_ports import WritePorts
 from gradloom.rtl.shell.engines import Engines, EngineSpec, LoadPort, StorePort
 from gradloom.rtl.shell.sequencer.scheduler import Scheduler
 from gradloom.rtl.shell.sequencer.valid import ValidBits
+from gradloom.sim.bench.engine import simulate
 
 #: What is made of a value, all values that are allowed, some that are not, and how a refusal begins.
 SIZES = {
@@ -43,6 +44,39 @@ def test_a_size_is_one_of_those_that_are_allowed(name):
     for value in others:
         with pytest.raises(ValueError, match=f"^{said}.* must be "):
             make(value)
+
+
+@pytest.mark.parametrize("slots", [64, 96])
+def test_ranges_and_a_clear_take_so_many_cycles(slots):
+    """Also where the words are no power of two."""
+    bits, words, told = ValidBits(slots=slots), slots // 32, []
+
+    async def process(ctx):
+        async def until(signal, value):
+            cycles = 1
+            while ctx.get(signal) != value:
+                await ctx.tick()
+                cycles += 1
+            return cycles
+
+        for mark, cleared in ((1, False), (0, False), (0, True)):
+            if cleared:
+                ctx.set(bits.clear, 1)
+                await ctx.tick()
+                ctx.set(bits.clear, 0)
+                assert await until(bits.busy, 0) == 1 + words
+            ctx.set(bits.slot, 1)
+            ctx.set(bits.count, slots - 1)
+            ctx.set(bits.mark, mark)
+            ctx.set(bits.start, 1)
+            await ctx.tick()
+            ctx.set(bits.start, 0)
+            assert await until(bits.done, 1) == 9 + words
+            told.append((ctx.get(bits.hits), ctx.get(bits.complete)))
+            await ctx.tick()
+
+    simulate(bits, process)
+    assert told[1:] == [(slots - 1, 1), (0, 0)]
 
 
 @pytest.mark.parametrize(("wide", "narrow", "words"), [(128, 128, 16), (256, 128, 8), (512, 128, 4), (256, 64, 4)])
