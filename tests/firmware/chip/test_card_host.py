@@ -72,16 +72,17 @@ def start(tmp_path_factory):
         check=True,
     )
 
-    def run(kind="large", *, asleep=0, deaf=0, hung=0):
+    def run(kind="large", *, asleep=0, deaf=0, hung=0, token=0):
         done = subprocess.run(
-            [str(folder / "host"), str(CARDS[kind]), str(asleep), str(deaf), str(hung), str(TRIES)],
+            [str(folder / "host"), *map(str, (CARDS[kind], asleep, deaf, hung, token, TRIES))],
             capture_output=True,
             text=True,
             check=True,
+            timeout=30,
         )
-        said, milliseconds, violations, dark = done.stdout.splitlines()
-        assert violations == "0"
-        return said, int(milliseconds), int(dark)
+        said, milliseconds, violations, dark, *read = done.stdout.splitlines()
+        assert violations == "0" and (said == "ready") == bool(read)
+        return said, int(milliseconds), int(dark), *read
 
     return run
 
@@ -89,13 +90,13 @@ def start(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["large", "standard", "old"])
 @pytest.mark.parametrize("asleep, deaf", [(0, 0), (3, 1), (700, 20), (TRIES - 1, 0)])
 def test_a_card_may_wake_late(start, kind, asleep, deaf):
-    said, milliseconds, dark = start(kind, asleep=asleep, deaf=deaf)
+    said, milliseconds, dark, *_ = start(kind, asleep=asleep, deaf=deaf)
     assert said == "ready" and dark == 0
     assert milliseconds >= 0.33 * (asleep + deaf)
 
 
 def test_half_a_second_is_waited_before_power_goes_and_after_it_and_no_more(start):
-    said, milliseconds, dark = start(asleep=TRIES)
+    said, milliseconds, dark, *_ = start(asleep=TRIES)
     assert said == "none" and 1100 <= milliseconds < 1150 and 100 <= dark < 120
     assert start("none")[0] == "none"
     assert start("stuck")[0] == "the card does not reset"
@@ -107,9 +108,20 @@ MILLISECOND = 400 * 20
 
 @pytest.mark.parametrize("kind", ["large", "standard", "old"])
 def test_a_card_that_hangs_answers_after_its_power_was_off_for_100_ms(start, kind):
-    said, _, dark = start(kind, hung=100 * MILLISECOND)
+    said, _, dark, *_ = start(kind, hung=100 * MILLISECOND)
     assert said == "ready" and 100 <= dark < 120
 
 
 def test_a_card_that_hangs_for_good_is_told(start):
     assert start(hung=200 * MILLISECOND)[0] == "the card does not reset"
+
+
+@pytest.mark.parametrize("kind", ["large", "standard"])
+def test_a_read_ends_with_its_last_block(start, kind):
+    *_, said, right, sent = start(kind)
+    assert (said, int(right)) == ("read", 131) and 2 * 515 < int(sent) < 2 * 515 + 600
+
+
+def test_a_block_that_cannot_be_read_ends_a_read(start):
+    *_, said, right, _ = start(token=3)
+    assert (said, int(right)) == ("the card cannot read a block", 128)

@@ -40,7 +40,9 @@ async def every_engine_runs_and_counts_for_its_phases(dut):
     for engine in ENGINES.own:
         for phase, name in enumerate(engine.spec.phases):
             lengths[name] = 30 + 7 * len(lengths)
-            steps.append(timer(engine, lengths[name], phase=phase, wait=1 << token if steps else 0, post=2 << token))
+            # An engine's only phase counts whatever its commands say.
+            said = phase if len(engine.spec.phases) > 1 else 5
+            steps.append(timer(engine, lengths[name], phase=said, wait=1 << token if steps else 0, post=2 << token))
             token += 1
     seen = []
 
