@@ -35,9 +35,9 @@ TrustedKey = Annotated[
 Head = Annotated[str, typer.Option(help=HEAD)]
 
 
-def usual_option(*names: str, usual: str | None = None, **more: Any) -> Any:
+def usual_option(*names: str, usual: str, **more: Any) -> Any:
     """An option that is None unless given; ``usual`` is its default."""
-    return typer.Option(*names, show_default=usual or False, **more)
+    return typer.Option(*names, show_default=usual, **more)
 
 
 def designed(directory: Path) -> Path:
