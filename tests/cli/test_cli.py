@@ -175,6 +175,11 @@ def test_a_report_fails_where_more_is_taken_than_is_allowed(run, monkeypatch, bo
     assert found == code and json.loads(out)["share"] == share
 
 
+def test_without_a_verb_the_verbs_are_shown(run):
+    code, out, err = run()
+    assert code == 2 and "Usage: gradloom" in out and "finetune" in out and not err.strip()
+
+
 def test_the_installed_command_answers():
     done = subprocess.run(
         [sys.executable, "-m", "gradloom", "list", "boards", "--json"], capture_output=True, text=True, check=True
