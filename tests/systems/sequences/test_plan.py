@@ -19,6 +19,8 @@ def test_widths_of_an_lstms_codes_are_swept():
     fine, coarse = (of_widths(PRESETS["lstm-zcu104"], asked | {"codes": codes}) for codes in ("W8A6C8", "W2A2C3G2"))
     assert fine["cycles"] == coarse["cycles"] == CYCLES
     assert fine["units"] == coarse["units"] == STEPS // 2
+    # At 200 MHz, in whole microseconds.
+    assert fine["milliseconds"] == 0.015
     assert fine["accuracy"] > coarse["accuracy"] + 0.1
     every = of_widths(PRESETS["lstm-zcu104"], asked | {"codes": "W8A6C8", "accuracy_of": ""})
     assert every == {name: value for name, value in fine.items() if name != "accuracy"}
