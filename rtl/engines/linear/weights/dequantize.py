@@ -140,21 +140,22 @@ def _take(m, unit):
     block, row_block = Signal(20), Signal(21)
     # Computed a cycle ahead: a tile takes several.
     next_block = Signal(20, reset_less=True)
-    after = next_block
     if config.span == 1:
         m.d.sync += next_block.eq(block + 1)
     else:
+        # Of a panel's first tile, and a tile's number there. Behind a tile's last row ``row_block`` is the first block
+        # of the row of tiles below. A cycle late: the second beat of scales is soon enough.
         first_block, number = Signal(20), Signal(range(config.span))
-        closes, opened = Signal(reset_less=True), Signal()
-        after = Mux(closes, next_block, row_block + beat.arg.blocks_per_row)
+        closes, ended, opened = Signal(reset_less=True), Signal(), Signal()
         m.d.sync += [
             next_block.eq(first_block + 1),
             closes.eq(number == config.span - 1),
+            ended.eq(ends),
             opened.eq(taken & ~begun),
         ]
-        with m.If(ends):
-            m.d.sync += number.eq(Mux(closes, 0, number + 1))
-        with m.Elif(taken & ~begun & beat.first):
+        with m.If(ended):
+            m.d.sync += [number.eq(Mux(closes, 0, number + 1)), block.eq(Mux(closes, next_block, row_block))]
+        with m.If(taken & ~begun & beat.first):
             m.d.sync += number.eq(0)
         with m.If(opened & (number == 0)):
             m.d.sync += first_block.eq(block)
@@ -176,7 +177,9 @@ def _take(m, unit):
     with m.If(row_ends):
         m.d.sync += part.eq(0)
     with m.If(ends):
-        m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(after), half.eq(~half)]
+        m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), half.eq(~half)]
+        if config.span == 1:
+            m.d.sync += block.eq(next_block)
 
     no_block = row_block[8 + exact_log2(config.groups) :].any()
     # Of what is offered, whether or not it is taken: the way from there and back to LOAD is long.

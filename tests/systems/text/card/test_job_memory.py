@@ -55,7 +55,10 @@ def test_answers_by_a_head_in_codes():
     adapters = fresh_lora(MODEL, rank=2, targets=TARGETS)
     course = qlora_course(frozen, TEXTS[:1], adapters, range(MODEL.layers), AdamW(lr=1e-2), 1)
     words, codes = (board_job(course, CONFIG, answer=True, coded=coded) for coded in (False, True))
-    stream, parts = frozen.stream("head.0", CONFIG), [dict((s.name, s) for s in made.sections) for made in (words, codes)]
+    stream, parts = (
+        frozen.stream("head.0", CONFIG),
+        [dict((s.name, s) for s in made.sections) for made in (words, codes)],
+    )
     assert [stream in each["prompts"].parts[0] for each in parts] == [False, True]
     assert codes.memory["parts"] - words.memory["parts"] >= len(stream) - 4096
     assert parts[0]["weights"] == parts[1]["weights"]
