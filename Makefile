@@ -26,7 +26,7 @@ CLUSTER_READY := $(VENV)/.ready-cluster
 INTEGRATE_READY := $(VENV)/.ready-integrate
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness integrate starts toggles-kv260 toggles-genesys2 toggles ledger pythons large
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness integrate starts toggles-kv260 toggles-genesys2 toggles ledger pythons large text rooms
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -223,6 +223,15 @@ evidence-large: $(READY)
 	    tests/engines tests/shell tests/sim/run/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
 	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py tests/docs/test_site.py \
 	    tests/cli/models/test_recurrent_verbs.py tests/systems/diffusion/test_rtl.py
+
+# What takes minutes in other rooms.
+evidence-text: $(LLM_READY)
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/systems/text/card/test_instant_job.py \
+	    tests/systems/text/operations tests/systems/text/run tests/systems/text/test_data.py
+
+evidence-rooms: $(READY)
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/choosing tests/compiler tests/firmware tests/graph tests/soc \
+	    tests/jobs/test_texts.py tests/boards/ulx3s/test_answers.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

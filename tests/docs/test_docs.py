@@ -126,6 +126,22 @@ def test_skipped_tests_are_counted_by_reason():
     ) == ["skipped 2: takes minutes, make evidence runs it", "skipped 1: gcc is not installed"]
 
 
+def test_every_test_that_takes_minutes_is_run_by_a_part_of_the_evidence():
+    rules = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    run = {
+        word
+        for line in rules.splitlines()
+        if "GRADLOOM_DEEP=1" in line
+        for word in line.split()
+        if word[:6] == "tests/"
+    }
+    deep = re.compile(r"^from \.+deep import|^from \.+ import .*\bdeep\b", re.MULTILINE)
+    files = [each for each in sorted((ROOT / "tests").rglob("test_*.py")) if deep.search(each.read_text("utf-8"))]
+    assert len(files) > 30
+    where = [each.relative_to(ROOT).as_posix() for each in files]
+    assert [each for each in where if not any(each == path or each.startswith(f"{path}/") for path in run)] == []
+
+
 def test_python_of_the_readme_runs(tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

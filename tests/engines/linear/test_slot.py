@@ -44,7 +44,7 @@ def report():
 class NarrowPort(SimulatedDevice):
     """Memory behind a narrower port, for which there is no forecast."""
 
-    pace = None
+    memory = None
 
 
 @deep
