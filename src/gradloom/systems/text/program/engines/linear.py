@@ -34,6 +34,7 @@ __all__ = [
     "dense_tile",
     "hidden",
     "joined",
+    "product_command",
 ]
 
 
@@ -432,6 +433,43 @@ def dense_tile(offset: int, config: LanguageConfig, *, rows: int, kind: TileKind
     return Transfer(offset, rows * kind.row_beats, pack(TILE_ARG, {"kind": kind}))
 
 
+def product_command(
+    job: ProductJob,
+    bases: tuple[int, int],
+    *,
+    slot: int,
+    early: bool,
+    wait: tuple[int, ...] = (),
+    post: tuple[int, ...] = (),
+) -> Instruction:
+    """The array's command.
+
+    ``bases``: first word of the operands, and of the adapter's words. ``slot`` takes h. ``early``: it does not wait for
+    all operands.
+    """
+    x_base, lane_base = bases
+    return Instruction(
+        LINEAR,
+        0,
+        {
+            "inner": job.inner,
+            "outer": job.outer,
+            "tokens": job.tokens,
+            "rank": job.rank,
+            "by_column": job.backward,
+            "slot": slot,
+            "x_base": x_base,
+            "a_base": lane_base,
+            "b_base": lane_base + job.inner * job.rank,
+            "early": int(early),
+            **job.shifts,
+        },
+        wait=wait,
+        post=post,
+        phase="backward" if job.backward else "forward",
+    )
+
+
 def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig) -> None:
     """Products back to back.
 
@@ -456,29 +494,16 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
         steps.append(loads[index].popleft().step)
 
     for index, job in enumerate(jobs):
-        x_base, lane_base = inputs.bases(index)
         while loads[index] and not loads[index][0].words:
             bring(index)
         steps.append(
-            Instruction(
-                LINEAR,
-                0,
-                {
-                    "inner": job.inner,
-                    "outer": job.outer,
-                    "tokens": job.tokens,
-                    "rank": job.rank,
-                    "by_column": job.backward,
-                    "slot": slots[index][1],
-                    "x_base": x_base,
-                    "a_base": lane_base,
-                    "b_base": lane_base + job.inner * job.rank,
-                    "early": 1,
-                    **job.shifts,
-                },
+            product_command(
+                job,
+                inputs.bases(index),
+                slot=slots[index][1],
+                early=True,
                 wait=(READY,) if job.lanes else (),
                 post=(FREE,) if index in ended else (),
-                phase="backward" if job.backward else "forward",
             )
         )
         steps.append(store(job.result.offset, job.result.beats, LINEAR.store("outputs")))

@@ -13,6 +13,7 @@ from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE, Engine, PortNumber
 
 from ..engines.inputs import FREE, READY, Input, Inputs, with_tokens
+from ..engines.linear import product_command
 from ..engines.side import SidePiece, load, store
 from ..jobs import Transfer, panels
 from ..sections import PAUSE
@@ -276,29 +277,15 @@ class Weaver:
     def _product(self, index: int) -> None:
         product, config = self.main[index], self.config
         job = product.job
-        x_base, lane_base = self.placed.bases(index)
         keeps = product.hidden is not None
-        waits = (READY,) * bool(job.lanes) + (KEPT,) * (keeps and self.kept > 1)
         self.made.append(
-            Instruction(
-                LINEAR,
-                0,
-                {
-                    "inner": job.inner,
-                    "outer": job.outer,
-                    "tokens": job.tokens,
-                    "rank": job.rank,
-                    "by_column": job.backward,
-                    "slot": product.slot,
-                    "x_base": x_base,
-                    "a_base": lane_base,
-                    "b_base": lane_base + job.inner * job.rank,
-                    "early": int(not self.placed.again(index)),
-                    **job.shifts,
-                },
-                wait=waits,
+            product_command(
+                job,
+                self.placed.bases(index),
+                slot=product.slot,
+                early=not self.placed.again(index),
+                wait=(READY,) * bool(job.lanes) + (KEPT,) * (keeps and self.kept > 1),
                 post=(FREE,) if index in self.awaited else (),
-                phase="backward" if job.backward else "forward",
             )
         )
         self.kept += keeps
