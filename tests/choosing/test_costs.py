@@ -51,6 +51,9 @@ CHOICES = {
 }
 
 
+#: What is scaled by parameters is rougher in a model so small: cycles and programs are off by so much at most. Those of
+#: SmolLM2 are within 0.05 % (docs/examples/programs/choose_costs.py).
+ROUGH = {"stored as codes": (0.01, 0.03), "several texts": (0.02, 0.015)}
 #: Without GRADLOOM_DEEP=1.
 QUICK = ("all linears of the last layers", "norms of the last layers")
 
@@ -80,12 +83,12 @@ def test_composed_costs_are_those_of_whole_programs(costs, name):
     found = costs.of(each)
     later = whole(each, kept=bool(each.from_layer))
     before = (each.accumulate - 1) * whole(each, kept=True, rule=None) if each.accumulate > 1 else 0
-    # A model so small hides less: SmolLM2's are within 0.05 % (docs/examples/programs/choose_costs.py).
-    assert found.update_cycles == pytest.approx(later + before, rel=0.02)
+    off, _ = ROUGH.get(name, (0.005, None))
+    assert found.update_cycles == pytest.approx(later + before, rel=off)
     if each.from_layer:
         first = whole(each)
         assert found.update_cycles / each.accumulate + found.trunk_cycles == pytest.approx(
-            first if each.accumulate == 1 else (later + before) / each.accumulate + first - later, rel=0.02
+            first if each.accumulate == 1 else (later + before) / each.accumulate + first - later, rel=off
         )
 
 
@@ -99,16 +102,17 @@ def test_composed_memory_is_that_of_the_job(costs, name, steps, texts):
     texts = min(steps * each.accumulate, texts)
     composed = costs.of(each).classes(steps, each.accumulate, texts)
     job = laid_out(each.shape(MODEL, steps=steps, texts=texts), PACKING)
-    rough: dict[str, float | None] = {"programs": 0.03, "step_table": 0.15, "page_rounding": None}
+    _, off = ROUGH.get(name, (None, 0.005))
+    rough: dict[str, float | None] = {"programs": off, "step_table": 0.15, "page_rounding": None}
     if each.method == "lora-xs":
         # A layer's adapters are made beside the layer before it, whose places depend on how many there are.
         rough["step_tensors"] = 0.01
     assert {name: size for name, size in composed.items() if name not in rough and size} == {
         name: size for name, size in job.items() if name not in rough and size
     }
-    for name, off in rough.items():
-        if off is not None and name in job:
-            assert composed[name] == pytest.approx(job[name], rel=off), name
+    for part, off in rough.items():
+        if off is not None and part in job:
+            assert composed[part] == pytest.approx(job[part], rel=off), part
     assert sum(composed.values()) == pytest.approx(sum(job.values()), rel=0.005 if "step_tensors" in rough else 0.001)
 
 
