@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats.weights.linear import MASTER
 from ..shell.engines import OPERAND_BEATS
-from ..stream.queue import LongQueue, ShortQueue
+from ..stream.queue import LongQueue
 
 __all__ = ["OperandQueue"]
 
@@ -22,28 +22,23 @@ class OperandQueue(wiring.Component):
         Words of a beat.
     bits : int
         Of a word.
-    depth : int
-        Beats; with 512, blocks of 72 bits each.
 
     Members
     -------
     i, o : streams of beats.
     """
 
-    #: See :data:`.queues.OPERAND_BEATS`.
+    #: Beats, see :data:`..shell.engines.OPERAND_BEATS`: blocks of 72 bits each.
     depth = OPERAND_BEATS
-    #: Enough for a beat a cycle where the engine's answer need only start from a register.
-    few = 4
 
-    def __init__(self, *, words, bits, depth=depth):
-        self.words, self.bits, self.depth = words, bits, depth
+    def __init__(self, *, words, bits):
+        self.words, self.bits = words, bits
         beats = stream.Signature(MASTER.width * words)
         super().__init__({"i": In(beats), "o": Out(beats)})
 
     def elaborate(self, platform):
         m = Module()
-        kind = ShortQueue if self.depth == self.few else LongQueue
-        m.submodules.fifo = fifo = kind(width=self.words * self.bits, depth=self.depth)
+        m.submodules.fifo = fifo = LongQueue(width=self.words * self.bits, depth=self.depth)
         m.d.comb += [
             fifo.w_en.eq(self.i.valid),
             self.i.ready.eq(fifo.w_rdy),

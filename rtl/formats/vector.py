@@ -70,6 +70,7 @@ class VectorOpcode(IntEnum):
     SCALE = 14  #: each feature times its weight; a: x
     SCALE_BACKWARD = 15  #: gradient of SCALE, and what the weights' is a sum of; a: x, b: dy; o: dx, q: x · dy
     NORM_BACKWARD_GAIN = 16  #: NORM_BACKWARD, and what the weights' gradient is a sum of: q: dy · x · root
+    NORM_BACKWARD_ADD = 17  #: NORM_BACKWARD, and a residual added to it; c: the residual; o: dx + c
 
 
 #: Bits that count a tensor's tiles: 262,080 elements of tiles of 64.

@@ -32,7 +32,7 @@ from gradloom.rtl.formats.vector import (
     SUM,
     TERM,
 )
-from gradloom.rtl.formats.weights.linear import ACTIVATION, half_up
+from gradloom.rtl.formats.weights.linear import ACTIVATION
 
 __all__ = [
     "Root",
@@ -43,6 +43,7 @@ __all__ = [
     "gate_factor",
     "rms_norm",
     "rms_norm_backward",
+    "rms_norm_backward_add",
     "rms_norm_gain",
     "roots",
     "rope",
@@ -105,9 +106,22 @@ def term_of(
     return saturate(total >> GUARD, TERM.lo, TERM.hi)
 
 
-def word_of(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fixed = ACTIVATION) -> VectorTensor:
-    """Words of terms, of which ``clipped`` were clipped."""
-    rounded = half_up(term * _integers(v), np.clip(shift, 0, 63))
+def word_of(
+    term: Words,
+    v: ArrayLike,
+    shift: ArrayLike,
+    clipped: int,
+    form: Fixed = ACTIVATION,
+    *,
+    plus: tuple[ArrayLike, ArrayLike] = (0, 0),
+) -> VectorTensor:
+    """Words of terms, of which ``clipped`` were clipped.
+
+    ``plus``: a value and its shift; like the other, it is cut to half a unit before both are added and rounded half up.
+    """
+    other, by = plus
+    halves = (term * _integers(v) << 1 >> np.clip(shift, 0, 63)) + (_integers(other) << 1 >> _integers(by))
+    rounded = halves + 1 >> 1
     words, lost = saturate(rounded, form.lo, form.hi)
     magnitude = int(np.max(rounded ^ (rounded >> 63), initial=0)).bit_length()
     return VectorTensor(words=words, saturated=clipped + lost, magnitude=magnitude)
@@ -231,6 +245,26 @@ def rms_norm_backward(
     """Gradient of x; ``left`` as :func:`backward_roots` had it."""
     term, clipped = term_of(dy, weight, left, x, root.pull[..., None], root.pull_shift[..., None], subtract=True)
     return word_of(term, root.mantissa[..., None], shift + root.exponent[..., None], clipped)
+
+
+def rms_norm_backward_add(
+    dy: ArrayLike,
+    x: ArrayLike,
+    weight: ArrayLike,
+    root: Root,
+    residual: ArrayLike,
+    *,
+    left: int,
+    right: int,
+    shift: int,
+    second_shift: int,
+) -> VectorTensor:
+    """Gradient of x, and a residual added to it, which ``left`` and ``second_shift`` move; rounded once."""
+    plain, lost = term_of(residual, 1, left)
+    term, clipped = term_of(dy, weight, right, x, root.pull[..., None], root.pull_shift[..., None], subtract=True)
+    return word_of(
+        term, root.mantissa[..., None], shift + root.exponent[..., None], clipped + lost, plus=(plain, second_shift)
+    )
 
 
 def rms_norm_gain(dy: ArrayLike, x: ArrayLike, root: Root, *, shift: int) -> VectorTensor:

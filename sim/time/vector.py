@@ -51,6 +51,7 @@ _OPERATIONS = {
     VectorOpcode.SCALE: _Operation(o=0),
     VectorOpcode.SCALE_BACKWARD: _Operation(streams="ab", cycles=2, q=0, o=1),
     VectorOpcode.NORM_BACKWARD_GAIN: _Operation(streams="ab", cycles=2, q=0, o=1),
+    VectorOpcode.NORM_BACKWARD_ADD: _Operation(streams="abc", cycles=2, o=1),
 }
 
 
@@ -83,8 +84,7 @@ class VectorTime(Waking):
     def __init__(self, machine: TimedMachine) -> None:
         super().__init__(machine)
         config = machine.config
-        self.a, self.b = (Operands(OperandQueue.depth) for _ in range(2))
-        self.c = Operands(OperandQueue.few)
+        self.a, self.b, self.c = (Operands(OperandQueue.depth) for _ in range(3))
         self.o, self.q = (_Results(self) for _ in range(2))
         self.queues = {VECTOR.store("o"): self.o, VECTOR.store("q"): self.q}
         self.sinks: dict[int, Sink] = {

@@ -7,7 +7,7 @@ from amaranth.hdl import Cat
 from amaranth.lib import data
 
 from ...formats.vector import VectorOpcode
-from .lane import Factor, Fold, Lane, Other, Scale
+from .lane import Factor, Fold, Lane, Operand, Other, Scale
 
 __all__ = [
     "ACTIONS",
@@ -20,6 +20,7 @@ __all__ = [
     "TAG",
     "TWO",
     "USES_B",
+    "USES_C",
     "Action",
     "Stage",
     "one_of",
@@ -31,8 +32,8 @@ class Stage(IntEnum):
 
     ::
 
-        TAKE  CHOOSE  AIM      MASK  LOOK_UP             RIGHT LEFT FOLD              PRODUCT     WORD
-        0     1       2    3   4     5     6 ...   11    12    13   14 ...   18  19   20    ...   24
+        TAKE  CHOOSE  AIM      MASK  LOOK_UP             RIGHT LEFT FOLD              PRODUCT  ROUND   WORD
+        0     1       2    3   4     5     6 ...   11    12    13   14 ...   18  19   20   21  22   23  24
 
     The inputs of a stage are computed in the ones before it, and registered.
     """
@@ -53,6 +54,8 @@ class Stage(IntEnum):
     FOLD = 14
     #: The term was multiplied with its factor.
     PRODUCT = 20
+    #: The result is shifted, and rounded in this cycle.
+    ROUND = 22
     #: The result is there.
     WORD = Lane.latency
 
@@ -64,9 +67,10 @@ class Action(NamedTuple):
     factor: Factor = Factor.UNIT
     other: Other = Other.NONE
     fold: Fold = Fold.NONE
-    second: int = 0  # the first operand is b
+    operand: Operand = Operand.A
     slope: int = 0  # the table is SiLU's slope, not the sigmoid
     sums: int = 0  # the products are added up
+    more: int = 0  # the word of the cycle before is added
     o: int = 0
     q: int = 0
 
@@ -75,32 +79,37 @@ ACTIONS = {
     VectorOpcode.SWIGLU: (Action(factor=Factor.B, other=Other.TABLE, o=1),),
     VectorOpcode.SWIGLU_BACKWARD: (
         Action(factor=Factor.C, other=Other.TABLE, q=1),
-        Action(factor=Factor.C, other=Other.TABLE, second=1, slope=1, o=1),
+        Action(factor=Factor.C, other=Other.TABLE, operand=Operand.B, slope=1, o=1),
     ),
     VectorOpcode.NORM_SUMS: (Action(factor=Factor.A, sums=1),),
     VectorOpcode.NORM: (Action(Scale.ROOT, Factor.WEIGHT, o=1),),
     VectorOpcode.NORM_BACKWARD_SUMS: (
         Action(factor=Factor.A, sums=1),
-        Action(Scale.WEIGHT, Factor.A, second=1, sums=1),
+        Action(Scale.WEIGHT, Factor.A, operand=Operand.B, sums=1),
     ),
-    VectorOpcode.NORM_BACKWARD: (Action(Scale.WEIGHT, Factor.ROOT, Other.PULL, Fold.MINUS, second=1, o=1),),
+    VectorOpcode.NORM_BACKWARD: (Action(Scale.WEIGHT, Factor.ROOT, Other.PULL, Fold.MINUS, operand=Operand.B, o=1),),
     VectorOpcode.ADD: (Action(other=Other.WORD, fold=Fold.PLUS, o=1),),
     # Where rows turn backward or in their second half, the engine changes the sign.
     VectorOpcode.ROPE: (Action(Scale.COSINE, other=Other.TURN, fold=Fold.MINUS, o=1),),
     VectorOpcode.SOFTMAX_SUMS: (Action(other=Other.TABLE, sums=1),),
     VectorOpcode.SOFTMAX: (Action(other=Other.TABLE, o=1),),
     VectorOpcode.SOFTMAX_BACKWARD_SUMS: (Action(factor=Factor.B, sums=1),),
-    VectorOpcode.SOFTMAX_BACKWARD: (Action(factor=Factor.A, other=Other.ROW, fold=Fold.MINUS, second=1, o=1),),
+    VectorOpcode.SOFTMAX_BACKWARD: (Action(factor=Factor.A, other=Other.ROW, fold=Fold.MINUS, operand=Operand.B, o=1),),
     VectorOpcode.SCALE: (Action(factor=Factor.WEIGHT, o=1),),
-    VectorOpcode.SCALE_BACKWARD: (Action(factor=Factor.B, q=1), Action(factor=Factor.WEIGHT, second=1, o=1)),
+    VectorOpcode.SCALE_BACKWARD: (Action(factor=Factor.B, q=1), Action(factor=Factor.WEIGHT, operand=Operand.B, o=1)),
 }
 ACTIONS[VectorOpcode.NORM_BACKWARD_GAIN] = (Action(Scale.ROOT, Factor.B, q=1), *ACTIONS[VectorOpcode.NORM_BACKWARD])
+ACTIONS[VectorOpcode.NORM_BACKWARD_ADD] = (
+    Action(operand=Operand.C),
+    ACTIONS[VectorOpcode.NORM_BACKWARD][0]._replace(more=1),
+)
 NORMS = (
     VectorOpcode.NORM_SUMS,
     VectorOpcode.NORM,
     VectorOpcode.NORM_BACKWARD_SUMS,
     VectorOpcode.NORM_BACKWARD,
     VectorOpcode.NORM_BACKWARD_GAIN,
+    VectorOpcode.NORM_BACKWARD_ADD,
 )
 SCALES = (VectorOpcode.SCALE, VectorOpcode.SCALE_BACKWARD)
 POWERS = (VectorOpcode.SOFTMAX_SUMS, VectorOpcode.SOFTMAX)
@@ -119,13 +128,16 @@ USES_B = (
     VectorOpcode.NORM_BACKWARD_SUMS,
     VectorOpcode.NORM_BACKWARD,
     VectorOpcode.NORM_BACKWARD_GAIN,
+    VectorOpcode.NORM_BACKWARD_ADD,
     VectorOpcode.SCALE_BACKWARD,
     *PULLS,
 )
+USES_C = (VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.NORM_BACKWARD_ADD)
 TWO = (
     VectorOpcode.SWIGLU_BACKWARD,
     VectorOpcode.NORM_BACKWARD_SUMS,
     VectorOpcode.NORM_BACKWARD_GAIN,
+    VectorOpcode.NORM_BACKWARD_ADD,
     VectorOpcode.SCALE_BACKWARD,
 )
 #: Tag of a beat, which goes with it through all stages.
@@ -141,9 +153,10 @@ TAG = data.StructLayout(
         "factor": Factor,
         "other": Other,
         "fold": Fold,
-        "second": 1,
+        "operand": Operand,
         "slope": 1,
         "sums": 1,
+        "more": 1,
         "o": 1,
         "q": 1,
     }

@@ -50,7 +50,7 @@ class VectorEngine(wiring.Component):
 
     - From cycle :attr:`start` on, a beat of operands is taken in each cycle in which all that it needs are there and
       fewer than :attr:`under_way` results had yet to leave two cycles ago, those of a beat taken then not among them.
-      SWIGLU_BACKWARD, SCALE_BACKWARD, NORM_BACKWARD_SUMS and NORM_BACKWARD_GAIN take two cycles a beat, and its
+      SWIGLU_BACKWARD, SCALE_BACKWARD and the backward norms, but for NORM_BACKWARD, take two cycles a beat, and its
       operands in the second: all need at least as many operand beats from memory.
     - A result is offered :attr:`latency` cycles after its operands were taken, q of a gradient one earlier. ROPE
       takes up to two rows in advance; a row goes through the lanes, a beat a cycle, from the cycle after its last beat.

@@ -29,7 +29,7 @@ from ...formats.weights.linear import WEIGHT
 from ...stream.delay import delay, registered
 from ...stream.product import NarrowProduct
 
-__all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "WHOLE", "TOP", "Other", "Scale", "Fold", "Factor", "Lane", "tables"]
+__all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "WHOLE", "TOP", "Operand", "Other", "Scale", "Fold", "Factor", "Lane", "tables"]
 
 #: Bits of a term times an operand.
 PRODUCT = 2 * TERM.width
@@ -61,6 +61,14 @@ def tables(gelu):
         pieces = zip(*each.table) if each else [(0, 0)] * (1 << PIECE)
         words += [int(base) | (int(slope) & 0xFFF) << BASE for base, slope in pieces]
     return words
+
+
+class Operand(IntEnum):
+    """The first operand."""
+
+    A = 0
+    B = 1
+    C = 2
 
 
 class Other(IntEnum):
@@ -117,8 +125,8 @@ class Lane(wiring.Component):
     -------
     a, b, c, d : operands, stage 0.
     weight, root, pull, row : what goes with them, stage 1.
-    other, second, scale, factor : which operands are multiplied, stage 1; ``second``: the first product is of b, not of
-        a. With ``Other.TABLE`` the table gives what the first one is multiplied with.
+    operand, other, scale, factor : which operands are multiplied, stage 1. With ``Other.TABLE`` the table gives what
+        the first one is multiplied with.
     gate, wide : shift of the sigmoid's argument, whether words have 25 bits; held during a command.
     piece : index into the table, stage 5; ``base``, ``slope`` : what stands there, stage 6.
     power, sharp : of a softmax, held. The table gives powers of two of what the operand is above ``level`` (stage 4);
@@ -127,6 +135,7 @@ class Lane(wiring.Component):
     top : of which ``whole``, subtracted, is how far the power is shifted right, stage 11.
     hit : the term loses 1, stage 14.
     right : stage 12. fold : stage 14. left : stage 13. shift : stage 20.
+    valid, more : stage 22. ``more``: the valid result before is added, as it was before it was rounded.
     product : term times factor, stage 20.
     word, rounded : result and what it was before it was clipped; clipped, term_clipped : stage 24.
     """
@@ -147,7 +156,7 @@ class Lane(wiring.Component):
                 "piece": Out(PIECE),
                 "base": In(BASE),
                 "slope": In(SLOPE),
-                "second": In(1),
+                "operand": In(Operand),
                 "scale": In(Scale),
                 "root": In(factor),
                 "factor": In(Factor),
@@ -166,6 +175,8 @@ class Lane(wiring.Component):
                 "fold": In(Fold),
                 "left": In(6),
                 "shift": In(6),
+                "valid": In(1),
+                "more": In(1),
                 "product": Out(signed(PRODUCT)),
                 "word": Out(word),
                 "rounded": Out(signed(PRODUCT + 1)),
@@ -219,7 +230,7 @@ class Lane(wiring.Component):
                     with m.Case(name):
                         m.d.sync += [output.eq(value) for output, value in zip(outputs, values)]
         power, sharp = register(self.power), register(self.sharp)
-        m.d.sync += x1.eq(Mux(power, 1, Mux(self.second, b1, a1)))
+        m.d.sync += x1.eq(Mux(power, 1, Mux(self.operand == Operand.C, c1, Mux(self.operand == Operand.B, b1, a1))))
         # Registers, but for the longest: in shift registers these would be a LUT a bit.
         x0, y0, x1, y1 = (
             delay(m, each, count, reset_less=False) for each, count in ((x0, 7), (y0, 7), (x1, 9), (y1, 8))
@@ -301,7 +312,11 @@ class Lane(wiring.Component):
         # Stages 21 to 24: the word.
         coarse = register((self.product << 1) >> (self.shift & _COARSE), signed(PRODUCT + 1))
         fine = register(coarse >> register(self.shift[:_FINE]), signed(PRODUCT + 1))
-        rounded = register((fine + 1) >> 1, signed(PRODUCT + 1))
+        before = Signal.like(fine)
+        with m.If(self.valid):
+            m.d.sync += before.eq(fine)
+        added = (before.as_unsigned() & self.more.replicate(PRODUCT + 1)).as_signed()
+        rounded = register((fine + added + 1) >> 1, signed(PRODUCT + 1))
         # A word has 24 bits or, wide, one more, which otherwise is the sign again.
         top, sign = TERM.width - 1, rounded[-1]
         spill = rounded[top:]

@@ -16,7 +16,7 @@ SPEC = EngineSpec(
     loads=(
         LoadPort("a", "the first operand"),
         LoadPort("b", "the second operand"),
-        LoadPort("c", "the third operand; its queue has 4 beats, so a program loads a, b and c in this order"),
+        LoadPort("c", "the third operand"),
     ),
     stores=(StorePort("o", "results o"), StorePort("q", "results q")),
     parameters=VectorParameters,

@@ -16,7 +16,7 @@ __all__ = ["VectorUnit"]
 class VectorUnit(wiring.Component):
     """:class:`~.engine.VectorEngine` with its ports to memory.
 
-    Queues of 512 beats are before a and b, and behind o and q.
+    Queues of 512 beats are before a, b and c, and behind o and q.
 
     Members
     -------
@@ -44,10 +44,8 @@ class VectorUnit(wiring.Component):
             platform,
         )
         connect(m, flipped(self.engine), vector.engine)
-        for name, depth in (("a", OperandQueue.depth), ("b", OperandQueue.depth), ("c", OperandQueue.few)):
-            queue = place(
-                m, f"queue_{name}", OperandQueue(words=config.beat_words, bits=TERM.width, depth=depth), platform
-            )
+        for name in "abc":
+            queue = place(m, f"queue_{name}", OperandQueue(words=config.beat_words, bits=TERM.width), platform)
             take(m, getattr(self, f"load_{name}"), queue.i)
             connect(m, queue.o, getattr(vector, name))
         give(m, self.store_o, vector.o)

@@ -14,6 +14,13 @@ from gradloom.systems.text.program.engines.side import SideTensor, store, vector
 
 from .conftest import SMALL
 
+NORMS_BACKWARD = (
+    VectorOpcode.NORM_BACKWARD_SUMS,
+    VectorOpcode.NORM_BACKWARD,
+    VectorOpcode.NORM_BACKWARD_GAIN,
+    VectorOpcode.NORM_BACKWARD_ADD,
+)
+
 
 @dataclass
 class Operation:
@@ -57,13 +64,16 @@ def operations(opcode, shape, edge, seed=0):
             Operation(VectorOpcode.NORM_SUMS, {"left": 7} | eps, {"a": x}),
             Operation(VectorOpcode.NORM, {"shift": 16}, {"a": x}, {"o": made}),
         ]
-    if opcode in (VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.NORM_BACKWARD, VectorOpcode.NORM_BACKWARD_GAIN):
+    if opcode in NORMS_BACKWARD:
         root = reference.backward_roots(y, x, weight[0], right=18, **eps)
         made = {"o": reference.rms_norm_backward(y, x, weight[0], root, left=18, shift=-3)}
-        last, shifts = VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}
+        last, shifts, given = VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}, {"a": x, "b": y}
         if opcode == VectorOpcode.NORM_BACKWARD_GAIN:
             last, shifts = opcode, {"right": 18, "shift": -3, "second_shift": 19}
             made["q"] = reference.rms_norm_gain(y, x, root, shift=19)
+        if opcode == VectorOpcode.NORM_BACKWARD_ADD:
+            last, shifts, given = opcode, {"right": 18, "shift": -3, "left": 5, "second_shift": 0}, given | {"c": z}
+            made["o"] = reference.rms_norm_backward_add(y, x, weight[0], root, z, **shifts)
         return [
             weights,
             Operation(
@@ -72,7 +82,7 @@ def operations(opcode, shape, edge, seed=0):
                 {"a": x, "b": y},
                 saturated=root.saturated,
             ),
-            Operation(last, shifts, {"a": x, "b": y}, made),
+            Operation(last, shifts, given, made),
         ]
     if opcode == VectorOpcode.SWIGLU:
         shifts = {"left": 22, "shift": 24}

@@ -46,6 +46,7 @@ OPERANDS = {
     VectorOpcode.NORM_BACKWARD: "ab o",
     VectorOpcode.ADD: "ab o",
     VectorOpcode.ROPE: "ab o",
+    VectorOpcode.NORM_BACKWARD_ADD: "abc o",
 }
 #: Those of vectors that learn, which seeded programs do not draw.
 LEARNT = {VectorOpcode.SCALE: "a o", VectorOpcode.SCALE_BACKWARD: "ab oq", VectorOpcode.NORM_BACKWARD_GAIN: "ab oq"}

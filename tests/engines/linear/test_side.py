@@ -22,7 +22,7 @@ from .side import Side, operations, weave
 BEAT = SMALL.data_bits // 8
 RATE = 0.3
 #: Those whose operands :func:`operations` knows.
-OPCODES = tuple(VectorOpcode)[:9]
+OPCODES = (*tuple(VectorOpcode)[:9], VectorOpcode.NORM_BACKWARD_ADD)
 LEARNT = (VectorOpcode.SCALE, VectorOpcode.SCALE_BACKWARD, VectorOpcode.NORM_BACKWARD_GAIN)
 
 

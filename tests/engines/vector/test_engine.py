@@ -63,11 +63,12 @@ def test_norm(vector_bench, stall, row):
     x, dy = words(rng, SHAPE, TERM.width), words(rng, SHAPE)
     x[1] >>= 18
     x[2], dy[3] = 0, 0
-    weight = words(rng, (1, SHAPE[1]), WEIGHT.width)
+    weight, residual = words(rng, (1, SHAPE[1]), WEIGHT.width), words(rng, SHAPE, TERM.width)
     eps = {"eps": 5, "eps_shift": 3}
     root = reference.roots(x, **eps)
     along = reference.backward_roots(dy, x, weight[0], right=18, **eps)
     gain = {"right": 18, "shift": -3, "second_shift": 19}
+    near, far = ({"right": 18, "shift": -3, "left": left, "second_shift": by} for left, by in ((4, 0), (7, 3)))
     found = vector_bench(make(), row)(
         [
             (VectorOpcode.WEIGHTS, {}, {"a": weight}, {}),
@@ -76,6 +77,10 @@ def test_norm(vector_bench, stall, row):
             (VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 18} | eps, {"a": x, "b": dy}, {}),
             (VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}, {"a": x, "b": dy}, {"o": SHAPE}),
             (VectorOpcode.NORM_BACKWARD_GAIN, gain, {"a": x, "b": dy}, {"o": SHAPE, "q": SHAPE}),
+            *(
+                (VectorOpcode.NORM_BACKWARD_ADD, each, {"a": x, "b": dy, "c": residual}, {"o": SHAPE})
+                for each in (near, far)
+            ),
             (VectorOpcode.NORM_SUMS, {"left": 7, "eps": 0}, {"a": x[:1]}, {}),
             (VectorOpcode.NORM, {"shift": 20}, {"a": x[:1]}, {"o": (1, SHAPE[1])}),
         ],
@@ -87,7 +92,11 @@ def test_norm(vector_bench, stall, row):
     u = reference.rms_norm_gain(dy, x, along, shift=19)
     assert u.saturated
     same(found[5], o=reference.rms_norm_backward(dy, x, weight[0], along, left=18, shift=-3), q=u)
-    same(found[7], o=reference.rms_norm(x[:1], weight[0], reference.roots(x[:1]), shift=20))
+    for got, each in zip(found[6:8], (near, far)):
+        made = reference.rms_norm_backward_add(dy, x, weight[0], along, residual, **each)
+        assert made.saturated
+        same(got, o=made)
+    same(found[9], o=reference.rms_norm(x[:1], weight[0], reference.roots(x[:1]), shift=20))
 
 
 @pytest.mark.parametrize("stall, row, hold", [(0.4, 8, 0), (0.2, 48, HOLD)])
@@ -217,6 +226,8 @@ def test_beats_of_other_widths(vector_bench, lanes):
         (VectorOpcode.NORM_SUMS, {"eps_shift": 45}),
         (VectorOpcode.NORM_BACKWARD_GAIN, {"row": 1}),
         (VectorOpcode.NORM_BACKWARD_GAIN, {"tokens": 9}),
+        (VectorOpcode.NORM_BACKWARD_ADD, {"row": 1}),
+        (VectorOpcode.NORM_BACKWARD_ADD, {"tiles": 9}),
         (VectorOpcode.SCALE, {"tiles": 9}),
         (VectorOpcode.SCALE_BACKWARD, {"row": 0}),
         (VectorOpcode.SCALE_BACKWARD, {"tokens": 0}),

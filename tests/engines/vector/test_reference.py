@@ -101,7 +101,16 @@ def test_rms_norm(features, scale, outlier):
     exact = root * (ds * ws - pull * xs)
     lost = TERM * last * np.abs(xs).sum(axis=1, keepdims=True) * root**2
     term = TERM * last + np.abs(xs) * (PULL * np.abs(pull) + lost)
-    check(found, dxf, exact, ROOT * np.abs(exact) + (1 + ROOT) * root * term, dx)
+    bound = ROOT * np.abs(exact) + (1 + ROOT) * root * term
+    check(found, dxf, exact, bound, dx)
+
+    # Both are cut to half a unit before they are added. A sum may have a fraction bit more than the residual.
+    for residual in (tensors(9, x.shape, 6e-5)[0], 3 * dx, -0.6 * dx):
+        rw, rf = encode(residual)
+        sf = min(encode(dx + residual)[1], rf + 1)
+        shifts = plan.rms_norm_backward(df, xf, wf, sf, residual=rf)
+        made = reference.rms_norm_backward_add(dw, xw, ww, along, rw, **shifts["result"])
+        check(made, sf, exact + decode(rw, rf), bound + 2.0 ** -(sf + 1), dx + residual)
 
 
 @pytest.mark.parametrize("scale, outlier", [(1.0, 0), (1e-3, 0), (10, 23147)])
@@ -116,7 +125,7 @@ def test_what_gradients_of_a_norms_weight_are_sums_of(scale, outlier):
     exact = ds * xs / np.sqrt((xs**2).sum(axis=1, keepdims=True) + exact_eps)
     meant = llama.rms_norm_gain(dy, x, eps) / np.sqrt(576)
     uf = encode(meant)[1]
-    shift = plan.rms_norm_backward(df, xf, 16, uf, uf)["result"]["second_shift"]
+    shift = plan.rms_norm_backward(df, xf, 16, uf, u=uf)["result"]["second_shift"]
     found = reference.rms_norm_gain(dw, xw, reference.roots(xw, **words), shift=shift)
     check(found, uf, exact, ROOT * np.abs(exact) + (TERM + 1) * 2.0**-24 * np.abs(ds), meant)
 

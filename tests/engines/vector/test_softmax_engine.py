@@ -189,6 +189,7 @@ def test_cycles(vector_bench, lanes, tokens):
         VectorOpcode.SCALE: (a, {"o": shape}, *whole),
         VectorOpcode.SCALE_BACKWARD: (b, {"o": shape, "q": shape}, 2, 1, engine.latency + engine.finish),
         VectorOpcode.NORM_BACKWARD_GAIN: (b, {"o": shape, "q": shape}, 2, 1, engine.latency + engine.finish),
+        VectorOpcode.NORM_BACKWARD_ADD: (inputs, {"o": shape}, 2, 1, engine.latency + engine.finish),
     }
     assert cases.keys() | {VectorOpcode.TARGETS} == set(VectorOpcode)
     found = vector_bench(engine, 16)([(opcode, {"gate": 8, "targets": 1}, *case[:2]) for opcode, case in cases.items()])

@@ -18,7 +18,7 @@ from amaranth.hdl import Cat, Mux, Signal
 from gradloom.rtl.formats.vector import ELEMENTS, TERM, TILES, VectorOpcode
 from gradloom.rtl.formats.weights.linear import MASTER, WEIGHT
 
-from ..actions import ACTIONS, PLAIN, POWERS, TAG, TWO, USES_B, Stage, one_of
+from ..actions import ACTIONS, PLAIN, POWERS, TAG, TWO, USES_B, USES_C, Stage, one_of
 from .halves import Halves
 from .walk import Walk
 
@@ -146,7 +146,7 @@ def take_beat(m, engine, op, command, kinds, walks):
         wide.eq(command.args.wide & (op == VectorOpcode.ADD)),
         two.eq(one_of(op, TWO)),
         uses_b.eq(one_of(op, USES_B)),
-        uses_c.eq(op == VectorOpcode.SWIGLU_BACKWARD),
+        uses_c.eq(one_of(op, USES_C)),
     ]
     phase, room, go = (Signal(name=name) for name in ("phase", "room", "go"))
     there = Mux(rope, halves.take_valid, engine.a.valid & (engine.b.valid | ~uses_b) & (engine.c.valid | ~uses_c))

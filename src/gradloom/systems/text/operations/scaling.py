@@ -43,10 +43,11 @@ class Norm(Operation):
 class NormBackward(Operation):
     """Gradient of RMSNorm's operand.
 
-    ``u``, where it is made, is ``dy · x / |x|``. Its sum over tokens times ``sqrt(features)`` is the weight's gradient.
+    ``residual``, if there is one, is added to dx. ``u``, where it is made, is ``dy · x / |x|``; there is no residual
+    then. Its sum over tokens times ``sqrt(features)`` is the weight's gradient.
     """
 
-    takes, gives = ("x", "dy"), ("dx", "u")
+    takes, gives = ("x", "dy", "residual"), ("dx", "u")
 
     x: TensorSlice
     dy: TensorSlice
@@ -54,6 +55,7 @@ class NormBackward(Operation):
     dx: TensorSlice
     eps: float
     u: TensorSlice | None = None
+    residual: TensorSlice | None = None
 
     @property
     def wants(self) -> tuple[str, ...]:
@@ -63,6 +65,10 @@ class NormBackward(Operation):
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         base = self._base(frac)
         limits = {self.dx.name: (base - 63, base + 64)}
+        if self.residual is not None:
+            held = frac[self.residual.name]
+            # A term has a bit more than the residual.
+            limits[self.dx.name] = max(base, held) - 63, min(base + 64, held + 1)
         if self.u is not None:
             limits[self.u.name] = within(24 + frac[self.dy.name])
         return limits
@@ -73,7 +79,8 @@ class NormBackward(Operation):
             frac[self.x.name],
             frac[self.weight],
             frac[self.dx.name],
-            None if self.u is None else frac[self.u.name],
+            u=None if self.u is None else frac[self.u.name],
+            residual=None if self.residual is None else frac[self.residual.name],
         )
 
     def epsilon(self, frac: Fracs) -> dict[str, int]:

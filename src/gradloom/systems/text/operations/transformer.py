@@ -399,8 +399,8 @@ class StepOperations:
         ended()
         back("gate_proj", dgate.all(), fed.all(), by_gate.all())
         back("up_proj", dup.all(), fed.all(), by_up.all())
-        before, normed = learnt.norm_back(layer, "norm2", middle, dfed, t("dmiddle.norm", hidden))
-        made += [Add(by_gate.all(), by_up.all(), dfed.all()), *before, Add(dy.all(), normed.all(), dmiddle.all())]
+        made.append(Add(by_gate.all(), by_up.all(), dfed.all()))
+        made += learnt.norm_added(layer, "norm2", middle, dfed, t("dmiddle.norm", hidden), dy, dmiddle)
 
         dcontext, context = t("dcontext", wide), t("context", wide)
         before, normed = learnt.norm_back(layer, "norm3", t("o", hidden), dmiddle, t("do", hidden))
@@ -428,12 +428,8 @@ class StepOperations:
         back("k_proj", unscaled("k_proj", t("raw_k", kv), raw_dk).all(), attended.all(), by_k.all())
         made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
         back("q_proj", raw_dq.all(), attended.all(), by_q.all())
-        before, entry = learnt.norm_back(layer, "norm1", x, dattended, t("dx.norm", hidden))
-        made += [
-            Add(by_kv.all(), by_q.all(), dattended.all()),
-            *before,
-            Add(dmiddle.all(), entry.all(), t("dx", hidden).all()),
-        ]
+        made.append(Add(by_kv.all(), by_q.all(), dattended.all()))
+        made += learnt.norm_added(layer, "norm1", x, dattended, t("dx.norm", hidden), dmiddle, t("dx", hidden))
         ended()
         return stages
 

@@ -99,19 +99,26 @@ def rms_norm(weight: int, y: int) -> dict[str, int]:
     return _checked(shift=24 + weight - y)
 
 
-def rms_norm_backward(dy: int, x: int, weight: int, dx: int, u: int | None = None) -> Mapping[str, Mapping[str, int]]:
+def rms_norm_backward(
+    dy: int, x: int, weight: int, dx: int, *, u: int | None = None, residual: int | None = None
+) -> Mapping[str, Mapping[str, int]]:
     """Shifts of ``sums`` and of ``result``.
 
-    The term of ``dy · weight`` never clips. ``u``: of ``dy · x · root``, where it is made.
+    The term of ``dy · weight`` never clips. ``u``: of ``dy · x · root``, where it is made; ``residual``: of what is
+    added to dx instead, whose fraction may be one bit longer.
     """
     left = WEIGHT.width - 1 + UNIT - 1
     term = dy + weight + UNIT - left
     shift = term + 17 - x - dx
     return {
         "sums": _checked(left=UNIT, right=left),
-        "result": _checked(left=left, shift_base=shift)
-        if u is None
-        else _checked(right=left, shift_base=shift, second_shift=24 + dy - u),
+        "result": _checked(right=left, shift_base=shift, second_shift=24 + dy - u)
+        if u is not None
+        else _checked(left=left, shift_base=shift)
+        if residual is None
+        else _checked(
+            right=left, shift_base=shift, left=UNIT - max(dx - residual, 0), second_shift=max(residual - dx, 0)
+        ),
     }
 
 

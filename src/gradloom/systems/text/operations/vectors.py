@@ -9,11 +9,12 @@ engine made on its way back; :class:`~.operations.Descent` updates the words in 
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradloom.models.language import HEAD_NORMS, PROJECTIONS, LanguageModel
 
 from .base import Operation
+from .elements import Add
 from .scaling import Narrow, NormBackward, Scale, ScaleBackward, TokenSum
 from .tensors import Factors, Gain, Tensor, TensorSlice
 
@@ -163,6 +164,19 @@ class StepVectors:
         module = self.norm(layer, name)
         back = NormBackward(x.all(), dy.all(), f"{layer}.{place}", dx.all(), self.model.norm_eps, self.norm_u(module))
         return [back, *self.norm_sum(module)], dx
+
+    def norm_added(
+        self, layer: int, place: str, x: Tensor, dy: Tensor, alone: Tensor, residual: Tensor, dx: Tensor
+    ) -> list[Operation]:
+        """The same, with a residual added to the gradient: dx.
+
+        The norm adds it itself, unless it learns. ``alone``: the gradient without it, where it is made.
+        """
+        operations, made = self.norm_back(layer, place, x, dy, alone)
+        match operations:
+            case [NormBackward() as back]:
+                return [replace(back, residual=residual.all(), dx=dx.all())]
+        return [*operations, Add(residual.all(), made.all(), dx.all())]
 
     def norm_u(self, module: str) -> TensorSlice | None:
         """What the gradient of a norm's weight is a sum of, if it learns."""

@@ -163,7 +163,8 @@ class FloatStep(Execution):
 
     def _normbackward(self, operation: NormBackward) -> None:
         dy, x = self[operation.dy], self[operation.x]
-        self[operation.dx] = llama.rms_norm_backward(dy, x, self._weight(operation.weight), operation.eps)
+        dx = llama.rms_norm_backward(dy, x, self._weight(operation.weight), operation.eps)
+        self[operation.dx] = dx if operation.residual is None else dx + self[operation.residual]
         if operation.u is not None:
             self[operation.u] = llama.rms_norm_gain(dy, x, operation.eps) / math.sqrt(x.shape[1])
 
@@ -334,7 +335,11 @@ class IntegerStep(Execution):
             self._kept(operation.u, vector.rms_norm_gain(dy, x, root, shift=result.pop("second_shift")))
             # The second of two results has the second shift of its term.
             result["left"] = result.pop("right")
-        self._kept(operation.dx, vector.rms_norm_backward(dy, x, weight, root, **result))
+        if operation.residual is not None:
+            made = vector.rms_norm_backward_add(dy, x, weight, root, self[operation.residual], **result)
+        else:
+            made = vector.rms_norm_backward(dy, x, weight, root, **result)
+        self._kept(operation.dx, made)
 
     def _narrow(self, operation: Narrow) -> None:
         factor = operation.gain.word

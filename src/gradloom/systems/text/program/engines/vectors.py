@@ -50,6 +50,13 @@ class Vectors(Reading):
             **{"limit": self.limit, **options},
         )
 
+    def _waited(
+        self, opcode: VectorOpcode, part: TensorSlice, operands: Mapping[str, int], **tensors: side.SideTensor
+    ) -> list[SidePiece]:
+        """The same, of results that a product waits for: those of two pieces may wait for STORE together."""
+        streams = len(tensors.keys() & {"a", "b", "c"})
+        return self._vector(opcode, part, operands, limit=self.limit * streams // 2, **tensors)
+
     def _at(self, part: TensorSlice) -> side.SideTensor:
         return side.SideTensor(offset=self.layout.part(part), stride=stride(part))
 
@@ -74,21 +81,24 @@ class Vectors(Reading):
         return (
             self._weights(operation.weight, x.count)
             + self._vector(VectorOpcode.NORM_SUMS, x, {"left": UNIT, **operation.epsilon(self.frac)}, a=self._at(x))
-            + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y))
+            + self._waited(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y))
         )
 
     def _normbackward(self, operation: NormBackward) -> list[SidePiece]:
         x, dy = operation.x, operation.dy
         shifts = operation.shifts(self.frac)
         both = {"a": self._at(x), "b": self._at(dy)}
-        made = {"o": self._at(operation.dx)} | ({} if operation.u is None else {"q": self._at(operation.u)})
-        opcode = VectorOpcode.NORM_BACKWARD if operation.u is None else VectorOpcode.NORM_BACKWARD_GAIN
+        opcode, more = VectorOpcode.NORM_BACKWARD, {"o": self._at(operation.dx)}
+        if operation.u is not None:
+            opcode, more["q"] = VectorOpcode.NORM_BACKWARD_GAIN, self._at(operation.u)
+        elif operation.residual is not None:
+            opcode, more["c"] = VectorOpcode.NORM_BACKWARD_ADD, self._at(operation.residual)
         return (
             self._weights(operation.weight, x.count)
             + self._vector(
                 VectorOpcode.NORM_BACKWARD_SUMS, x, {**shifts["sums"], **operation.epsilon(self.frac)}, **both
             )
-            + self._vector(opcode, x, shifts["result"], **both, **made)
+            + self._waited(opcode, x, shifts["result"], **both, **more)
         )
 
     def _narrow(self, operation: Narrow) -> list[SidePiece]:
