@@ -55,7 +55,7 @@ class VectorOpcode(IntEnum):
 
     WEIGHTS = 0  #: stores the weights of a norm; a: weights
     SWIGLU = 1  #: silu(gate) · up, or gelu(gate) · up; a: gate, b: up
-    SWIGLU_BACKWARD = 2  #: gradients of gate and up; a: gate, b: up, c: dy; o: dgate, q: dup
+    SWIGLU_BACKWARD = 2  #: gradients of gate and up; a: gate, b: dy, c: up; o: dgate, q: dup
     NORM_SUMS = 3  #: sums of x² of each row, then reciprocal roots; a: x; no result
     NORM = 4  #: RMSNorm; a: x
     NORM_BACKWARD_SUMS = 5  #: sums of x² and of dy · w · x of each row; a: x, b: dy; no result

@@ -58,7 +58,7 @@ def vector(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan:
         (
             VectorOpcode.SWIGLU_BACKWARD,
             back,
-            {"a": gate, "b": up, "c": dy},
+            {"a": gate, "b": dy, "c": up},
             reference.swiglu_backward(dy, gate, up, **back),
         ),
         (VectorOpcode.WEIGHTS, {}, {"a": weight}, []),

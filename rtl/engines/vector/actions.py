@@ -70,7 +70,7 @@ class Action(NamedTuple):
     operand: Operand = Operand.A
     slope: int = 0  # the table is SiLU's slope, not the sigmoid
     sums: int = 0  # the products are added up
-    more: int = 0  # the word of the cycle before is added
+    kept: int = 0  # the word is added to the next
     o: int = 0
     q: int = 0
 
@@ -78,8 +78,8 @@ class Action(NamedTuple):
 ACTIONS = {
     VectorOpcode.SWIGLU: (Action(factor=Factor.B, other=Other.TABLE, o=1),),
     VectorOpcode.SWIGLU_BACKWARD: (
-        Action(factor=Factor.C, other=Other.TABLE, q=1),
-        Action(factor=Factor.C, other=Other.TABLE, operand=Operand.B, slope=1, o=1),
+        Action(factor=Factor.B, other=Other.TABLE, q=1),
+        Action(factor=Factor.B, other=Other.TABLE, operand=Operand.C, slope=1, o=1),
     ),
     VectorOpcode.NORM_SUMS: (Action(factor=Factor.A, sums=1),),
     VectorOpcode.NORM: (Action(Scale.ROOT, Factor.WEIGHT, o=1),),
@@ -100,8 +100,8 @@ ACTIONS = {
 }
 ACTIONS[VectorOpcode.NORM_BACKWARD_GAIN] = (Action(Scale.ROOT, Factor.B, q=1), *ACTIONS[VectorOpcode.NORM_BACKWARD])
 ACTIONS[VectorOpcode.NORM_BACKWARD_ADD] = (
-    Action(operand=Operand.C),
-    ACTIONS[VectorOpcode.NORM_BACKWARD][0]._replace(more=1),
+    Action(operand=Operand.C, kept=1),
+    *ACTIONS[VectorOpcode.NORM_BACKWARD],
 )
 NORMS = (
     VectorOpcode.NORM_SUMS,
@@ -156,7 +156,7 @@ TAG = data.StructLayout(
         "operand": Operand,
         "slope": 1,
         "sums": 1,
-        "more": 1,
+        "kept": 1,
         "o": 1,
         "q": 1,
     }

@@ -3,7 +3,7 @@
 from enum import IntEnum
 from functools import partial
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -105,12 +105,11 @@ class Fold(IntEnum):
 class Factor(IntEnum):
     """Factor of the term."""
 
-    UNIT = 0
-    A = 1
-    B = 2
-    C = 3
-    WEIGHT = 4
-    ROOT = 5
+    A = 0
+    B = 1
+    WEIGHT = 2
+    ROOT = 3
+    UNIT = 4
 
 
 class Lane(wiring.Component):
@@ -135,7 +134,7 @@ class Lane(wiring.Component):
     top : of which ``whole``, subtracted, is how far the power is shifted right, stage 11.
     hit : the term loses 1, stage 14.
     right : stage 12. fold : stage 14. left : stage 13. shift : stage 20.
-    valid, more : stage 22. ``more``: the valid result before is added, as it was before it was rounded.
+    valid, kept : stage 22. ``kept``: the valid result is added to the next one, as it is before it is rounded.
     product : term times factor, stage 20.
     word, rounded : result and what it was before it was clipped; clipped, term_clipped : stage 24.
     """
@@ -176,7 +175,7 @@ class Lane(wiring.Component):
                 "left": In(6),
                 "shift": In(6),
                 "valid": In(1),
-                "more": In(1),
+                "kept": In(1),
                 "product": Out(signed(PRODUCT)),
                 "word": Out(word),
                 "rounded": Out(signed(PRODUCT + 1)),
@@ -212,23 +211,14 @@ class Lane(wiring.Component):
                 (y1,),
                 {Scale.UNIT: (1,), Scale.ROOT: (self.root,), Scale.WEIGHT: (self.weight,), Scale.COSINE: (b1,)},
             ),
-            (
-                self.factor,
-                (v,),
-                {
-                    Factor.UNIT: (1,),
-                    Factor.A: (a1,),
-                    Factor.B: (b1,),
-                    Factor.C: (c1,),
-                    Factor.WEIGHT: (self.weight,),
-                    Factor.ROOT: (self.root,),
-                },
-            ),
         ):
             with m.Switch(select):
                 for name, values in choices.items():
                     with m.Case(name):
                         m.d.sync += [output.eq(value) for output, value in zip(outputs, values)]
+        # Four choices of a bit take a LUT, and a fifth none that resets the register.
+        factors = Array((a1, b1, self.weight, self.root))
+        m.d.sync += v.eq(Mux(self.factor == Factor.UNIT, 1, factors[self.factor[:2]]))
         power, sharp = register(self.power), register(self.sharp)
         m.d.sync += x1.eq(Mux(power, 1, Mux(self.operand == Operand.C, c1, Mux(self.operand == Operand.B, b1, a1))))
         # Registers, but for the longest: in shift registers these would be a LUT a bit.
@@ -314,9 +304,8 @@ class Lane(wiring.Component):
         fine = register(coarse >> register(self.shift[:_FINE]), signed(PRODUCT + 1))
         before = Signal.like(fine)
         with m.If(self.valid):
-            m.d.sync += before.eq(fine)
-        added = (before.as_unsigned() & self.more.replicate(PRODUCT + 1)).as_signed()
-        rounded = register((fine + added + 1) >> 1, signed(PRODUCT + 1))
+            m.d.sync += before.eq(Mux(self.kept, fine, 0))
+        rounded = register((fine + before + 1) >> 1, signed(PRODUCT + 1))
         # A word has 24 bits or, wide, one more, which otherwise is the sign again.
         top, sign = TERM.width - 1, rounded[-1]
         spill = rounded[top:]

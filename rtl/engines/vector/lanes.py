@@ -74,7 +74,7 @@ def place_lanes(m, platform, engine, command, kinds, beat, line, halves, known, 
             lane.left.eq(moves.left),
             lane.shift.eq(moves.shift),
             lane.valid.eq(line[Stage.ROUND].valid),
-            lane.more.eq(line[Stage.ROUND].more),
+            lane.kept.eq(line[Stage.ROUND].kept),
             sums.products[n].eq(lane.product),
         ]
         words.append(lane.word)

@@ -94,7 +94,7 @@ def operations(opcode, shape, edge, seed=0):
     if opcode == VectorOpcode.SWIGLU_BACKWARD:
         shifts = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
         made = reference.swiglu_backward(z, x, y, gate_shift=15, **shifts)
-        return [Operation(opcode, shifts | {"gate": 15}, {"a": x, "b": y, "c": z}, dict(zip("oq", made)))]
+        return [Operation(opcode, shifts | {"gate": 15}, {"a": x, "b": z, "c": y}, dict(zip("oq", made)))]
     if opcode == VectorOpcode.ADD:
         shifts = {"left": 9, "right": 8}
         return [

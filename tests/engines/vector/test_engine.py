@@ -46,7 +46,7 @@ def test_swiglu(vector_bench, stall):
         backward = {"left": 22, "right": 23, "shift": shift, "second_shift": shift + 2}
         commands += [
             (VectorOpcode.SWIGLU, forward | gate_of, {"a": gate, "b": up}, {"o": SHAPE}),
-            (VectorOpcode.SWIGLU_BACKWARD, backward | gate_of, {"a": gate, "b": up, "c": dy}, {"o": SHAPE, "q": SHAPE}),
+            (VectorOpcode.SWIGLU_BACKWARD, backward | gate_of, {"a": gate, "b": dy, "c": up}, {"o": SHAPE, "q": SHAPE}),
         ]
         expected += [
             (reference.swiglu(gate, up, GATES[kind], gate_shift=gate_shift, **forward),),
@@ -182,7 +182,7 @@ def test_results_that_are_held_are_not_lost(vector_bench):
     gate, up, dy = (words(rng, shape) for _ in range(3))
     assert gate.size // LANES > make().depth + 4 * LEAD
     gated = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
-    operands, results = {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape}
+    operands, results = {"a": gate, "b": dy, "c": up}, {"o": shape, "q": shape}
     both, gelu = (
         (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15, "causal": which}, operands, results) for which in (0, 1)
     )

@@ -187,8 +187,8 @@ class Vectors(Reading):
             operation.dy,
             self._activated(operation),
             a=self._at(operation.gate),
-            b=self._at(operation.up),
-            c=self._at(operation.dy),
+            b=self._at(operation.dy),
+            c=self._at(operation.up),
             o=self._at(operation.dgate),
             q=self._at(operation.dup),
         )
