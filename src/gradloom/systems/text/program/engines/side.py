@@ -16,6 +16,7 @@ from gradloom.rtl.shell.engines import LOAD, OPERAND_BEATS, STORE, PortNumber
 from ..packed import PackedStore
 
 __all__ = [
+    "LEAST",
     "PIECE",
     "SidePiece",
     "SideTensor",
@@ -31,6 +32,8 @@ __all__ = [
 
 #: Beats that a piece loads at most, unless asked for another number.
 PIECE = 384
+#: Beats of a piece at least, where there are so many: smaller ones cost more than they hide.
+LEAST = 64
 #: More could find no room: that of operands, and of results, of which some places are spare.
 _MOST = OPERAND_BEATS - 8
 

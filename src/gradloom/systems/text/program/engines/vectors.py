@@ -15,7 +15,7 @@ from ...operations.tensors import EDGE, Gain, TensorSlice
 from ...operations.vector import UNIT
 from ..layout import Layout, stride
 from . import side
-from .side import SidePiece
+from .side import LEAST, SidePiece
 
 __all__ = ["Vectors"]
 
@@ -55,7 +55,7 @@ class Vectors(Reading):
     ) -> list[SidePiece]:
         """The same, of results that a product waits for: those of two pieces may wait for STORE together."""
         streams = len(tensors.keys() & {"a", "b", "c"})
-        return self._vector(opcode, part, operands, limit=self.limit * streams // 2, **tensors)
+        return self._vector(opcode, part, operands, limit=max(self.limit // 2, LEAST) * streams, **tensors)
 
     def _at(self, part: TensorSlice) -> side.SideTensor:
         return side.SideTensor(offset=self.layout.part(part), stride=stride(part))

@@ -9,7 +9,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE
 from gradloom.rtl.shell.engines import LOAD, Engine
 
-from ..engines.side import SidePiece, store
+from ..engines.side import LEAST, SidePiece, store
 from ..jobs import ProductJob, Transfer
 
 __all__ = ["Main", "Side", "gap", "range_of"]
@@ -86,7 +86,7 @@ def gap(tokens: int, config: LanguageConfig, beats: int | None = None) -> int:
     The array works meanwhile. The tile has ``beats`` beats, those of codes unless given; the result is at least a few.
     """
     tile = config.edge + 2 if beats is None else beats
-    return max(config.tile_cycles(tokens) - tile - 16, 64)
+    return max(config.tile_cycles(tokens) - tile - 16, LEAST)
 
 
 def range_of(step: Instruction) -> Transfer:
