@@ -99,10 +99,7 @@ ACTIONS = {
     VectorOpcode.SCALE_BACKWARD: (Action(factor=Factor.B, q=1), Action(factor=Factor.WEIGHT, operand=Operand.B, o=1)),
 }
 ACTIONS[VectorOpcode.NORM_BACKWARD_GAIN] = (Action(Scale.ROOT, Factor.B, q=1), *ACTIONS[VectorOpcode.NORM_BACKWARD])
-ACTIONS[VectorOpcode.NORM_BACKWARD_ADD] = (
-    Action(operand=Operand.C, kept=1),
-    *ACTIONS[VectorOpcode.NORM_BACKWARD],
-)
+ACTIONS[VectorOpcode.NORM_BACKWARD_ADD] = (Action(operand=Operand.C, kept=1), *ACTIONS[VectorOpcode.NORM_BACKWARD])
 NORMS = (
     VectorOpcode.NORM_SUMS,
     VectorOpcode.NORM,

@@ -29,7 +29,21 @@ from ...formats.weights.linear import WEIGHT
 from ...stream.delay import delay, registered
 from ...stream.product import NarrowProduct
 
-__all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "WHOLE", "TOP", "Operand", "Other", "Scale", "Fold", "Factor", "Lane", "tables"]
+__all__ = [
+    "BASE",
+    "PIECE",
+    "PRODUCT",
+    "SLOPE",
+    "TOP",
+    "WHOLE",
+    "Factor",
+    "Fold",
+    "Lane",
+    "Operand",
+    "Other",
+    "Scale",
+    "tables",
+]
 
 #: Bits of a term times an operand.
 PRODUCT = 2 * TERM.width

@@ -13,11 +13,7 @@ SPEC = EngineSpec(
     opcodes=VectorOpcode,
     default=VectorOperands,
     phases=("vector",),
-    loads=(
-        LoadPort("a", "the first operand"),
-        LoadPort("b", "the second operand"),
-        LoadPort("c", "the third operand"),
-    ),
+    loads=(LoadPort("a", "the first operand"), LoadPort("b", "the second operand"), LoadPort("c", "the third operand")),
     stores=(StorePort("o", "results o"), StorePort("q", "results q")),
     parameters=VectorParameters,
     unit=Named("gradloom.rtl.engines.vector.unit", "VectorUnit"),
