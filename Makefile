@@ -167,7 +167,7 @@ evidence-mesh: $(ECP5_READY)
 
 evidence-genesys2: $(READY)
 	$(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/genesys2
-	time $(BIN)/gradloom report build/evidence/genesys2 --max-levels 8 --max-share lut=25 --max-share bram36=40 \
+	time $(BIN)/gradloom report build/evidence/genesys2 --max-levels 8 --max-share lut=25 --max-share bram36=41 \
 	    --max-share dsp=85
 
 evidence-kv260: $(READY)
