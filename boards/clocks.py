@@ -14,8 +14,8 @@ _FREQUENCIES: Mapping[str, Mapping[str, float]] = {
         "cdm-qta-kv260": 203,
         "tile-kv260": 203,
         "edge-qlora-kv260": 189,
-        "edge-qlora-genesys2": 177,
-        "instantft-llm-genesys2": 177,
+        "edge-qlora-genesys2": 178,
+        "instantft-llm-genesys2": 178,
     },
     _ROUTED: {"digits-ulx3s": 75.43, "lstm-ulx3s": 75.23},
 }
