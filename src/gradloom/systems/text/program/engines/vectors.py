@@ -50,13 +50,6 @@ class Vectors(Reading):
             **{"limit": self.limit, **options},
         )
 
-    def _waited(
-        self, opcode: VectorOpcode, part: TensorSlice, operands: Mapping[str, int], **tensors: side.SideTensor
-    ) -> list[SidePiece]:
-        """The same, of results that a product waits for: those of two pieces may wait for STORE together."""
-        streams = len(tensors.keys() & {"a", "b", "c"})
-        return self._vector(opcode, part, operands, limit=max(self.limit // 2, LEAST) * streams, **tensors)
-
     def _at(self, part: TensorSlice) -> side.SideTensor:
         return side.SideTensor(offset=self.layout.part(part), stride=stride(part))
 
@@ -78,10 +71,12 @@ class Vectors(Reading):
 
     def _norm(self, operation: Norm) -> list[SidePiece]:
         x, y = operation.x, operation.y
+        # A product waits for the results: those of two pieces may wait for STORE together.
+        half = max(self.limit // 2, LEAST)
         return (
             self._weights(operation.weight, x.count)
             + self._vector(VectorOpcode.NORM_SUMS, x, {"left": UNIT, **operation.epsilon(self.frac)}, a=self._at(x))
-            + self._waited(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y))
+            + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), limit=half, a=self._at(x), o=self._at(y))
         )
 
     def _normbackward(self, operation: NormBackward) -> list[SidePiece]:
@@ -98,7 +93,7 @@ class Vectors(Reading):
             + self._vector(
                 VectorOpcode.NORM_BACKWARD_SUMS, x, {**shifts["sums"], **operation.epsilon(self.frac)}, **both
             )
-            + self._waited(opcode, x, shifts["result"], **both, **more)
+            + self._vector(opcode, x, shifts["result"], **both, **more)
         )
 
     def _narrow(self, operation: Narrow) -> list[SidePiece]:
