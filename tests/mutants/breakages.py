@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="breakages-") as folder:
         bench = Bench(Path(folder))
         for number, each in enumerate(chosen, start=1):
-            found = bench.changed(each.change(), [each.test], bench.limit([each.test]))
+            if each.test not in bench.took:
+                bench.timed(each.test)
+            found, _ = bench.changed(each.change(), each.test, bench.limit(each.test))
             print(f"{number} of {len(chosen)}: {found}: {each.path}: {each.what} ({each.test})", flush=True)
             lived += [each] if found == "lived" else []
     print(f"{len(chosen) - len(lived)} of {len(chosen)} breakages were found")

@@ -2,16 +2,19 @@
 
     python -m tests.mutants.run rtl/shell --count 20 -o build/mutants.jsonl
 
-draws changes over the files of rooms and runs, for each, the tests of its own room in a copy of the tree: first those
-that name the file, then the others. A failure, or a run that takes longer than its limit, has found the change. Each
-verdict is appended to the output, a line of JSON, and holds for later runs: what was found as long as its source stays,
-what lived as long as the tests stay, too. Changes that ``equivalent.toml`` lists are not run. What lived is printed;
-exit code 3 if the share that was found, of those that are not listed, is below ``--least``.
+draws changes over the files of rooms and runs, for each, the tests of its own room in a copy of the tree, a file at a
+time: first those that name the source, the most often first, then the others. Of firmware that runs from an image, that
+is built again, and the tests that run it count, too. The first failure, or a run that takes longer than its limit, has
+found the change. Each verdict is appended to the output, a line of JSON, and holds for later runs: what was found as
+long as its source stays, what lived as long as the tests stay, too. What is not found within ``--seconds`` is
+undecided. Changes that ``equivalent.toml`` lists are not run. What lived is printed; exit code 3 if the share that was
+found, of those that are decided and not listed, is below ``--least``.
 """
 
 import argparse
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -26,6 +29,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradloom.firmware.chip.soc_image import IMAGES, sources
+
 from .changes import Change, changes_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,16 +39,28 @@ ROOMS = ("rtl", "sim", "firmware", "src/gradloom", "boards")
 _ENDINGS = (".py", ".c", ".v")
 #: Changes that no test can notice, and why.
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-#: Tests that compare sources with a sum of them: they would find any change.
-_LEFT_OUT = ("tests/firmware/chip/test_soc_image.py",)
 #: Rooms of tests for folders that have none of their own.
 _TOP = {"rtl": "emit", "src/gradloom": "cli", "firmware/jobs": "jobs", "firmware/linux": "jobs"}
-#: Seconds beyond three times what the unchanged tests take.
-_MORE = 60
+#: Seconds beyond three times what the unchanged tests take, and of tests that are not timed yet.
+_MORE, _FIRST = 60, 900
 
 
-def room_of(path: Path, root: Path = ROOT) -> list[str]:
-    """Tests of a source's room, those that name the source first, and the room last."""
+#: Tests that run the images of the firmware, by what is called main in them, the quickest first.
+_RUN = {
+    "soc": (
+        "tests/firmware/chip/test_deliver.py",
+        "tests/systems/text/card/test_trial.py",
+        "tests/systems/text/card/test_power.py",
+        "tests/soc",
+        "tests/engines/linear/test_soc.py",
+        "tests/systems/text/card",
+    ),
+    "tuner": ("tests/boards/ulx3s/test_data.py",),
+}
+
+
+def room_of(path: Path, root: Path = ROOT) -> Path:
+    """The folder with the tests of a source's room, relative to ``root``."""
     top = _TOP.get(path.parent.as_posix())
     parts = [top] if top else [part for part in path.parent.parts if part not in ("src", "gradloom", "rtl")]
     room = root / "tests"
@@ -53,13 +70,27 @@ def room_of(path: Path, root: Path = ROOT) -> list[str]:
         room = room / part
     if room == root / "tests":
         raise ValueError(f"{path}: there is no folder of tests of its room")
-    own = sorted(room.rglob(f"test_{path.stem}*.py"))
+    return room.relative_to(root)
+
+
+def images_of(path: Path) -> list[str]:
+    """Images of the firmware that a source is part of."""
+    return [main for main in IMAGES if path.parts[0] == "firmware" and path.name in sources(main)]
+
+
+def files_of(path: Path, root: Path = ROOT) -> list[str]:
+    """Files of tests of a source's room: its own, those that name it, the others; then those that run an image."""
     # Of C and Verilog a file's name: all tests speak of gradloom, and few of gradloom.c.
     word = re.compile(rf"\b{path.stem}" + (r"\b" if path.suffix == ".py" else r"""(\.[cv]\b|["'])"""))
-    named = own + [
-        each for each in sorted(room.rglob("test_*.py")) if each not in own and word.search(each.read_text())
-    ]
-    return [each.relative_to(root).as_posix() for each in (*named, room)]
+
+    def far(file: Path) -> tuple[bool, int, Path]:
+        return not file.stem.startswith(f"test_{path.stem}"), -len(word.findall(file.read_text())), file
+
+    running = [root / each for main in images_of(path) for each in _RUN[main]]
+    found = sorted((root / room_of(path, root)).rglob("test_*.py"), key=far)
+    for each in running:
+        found += sorted(each.glob("test_*.py")) if each.is_dir() else [each]
+    return list(dict.fromkeys(each.relative_to(root).as_posix() for each in found))
 
 
 def lines_of(change: Change, root: Path = ROOT) -> tuple[str, str]:
@@ -97,8 +128,9 @@ class Verdicts:
         return str(change), change.start, _digest([self._root / change.path])
 
     def _tests(self, change: Change) -> str:
-        room = self._root / room_of(change.path, self._root)[-1]
-        return _digest(sorted(each for each in room.rglob("*") if each.suffix in (".py", *_ENDINGS, ".cpp", ".sv")))
+        folders = {room_of(change.path, self._root), *(Path(each).parent for each in files_of(change.path, self._root))}
+        files = {each for folder in folders for each in (self._root / folder).rglob("*")}
+        return _digest(sorted(each for each in files if each.suffix in (*_ENDINGS, ".cpp", ".sv")))
 
     def told(self, change: Change) -> str | None:
         """What holds of a change without a run."""
@@ -107,10 +139,11 @@ class Verdicts:
             return None
         return found["found"]
 
-    def tell(self, change: Change, found: str) -> None:
-        """Appends a verdict."""
+    def tell(self, change: Change, found: str, test: str = "") -> None:
+        """Appends a verdict; ``test``: what found it."""
         name, start, source = key = self._key(change)
         each = {"change": name, "start": start, "source": source, "tests": self._tests(change), "found": found}
+        each["by"] = test
         self._told[key] = each
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
@@ -145,68 +178,97 @@ class Bench:
             if source.is_symlink() or source.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target, follow_symlinks=False)
-        self.took: dict[tuple[str, ...], float] = {}
-
-    def tested(self, tests: Sequence[str], limit: float | None = None) -> str:
-        """``lived``, ``failed`` or ``hung``."""
+        #: Seconds that tests take without a change; images of the firmware as built without one.
+        self.took: dict[str, float] = {}
+        self._images: dict[str, str] = {}
         # One thread for matrix products, as in `make test`: bounds of CPU time are those of one.
-        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        environment["PYTHONPATH"] = str(self.folder / "src")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-        command += [f"--deselect={each}" for each in _LEFT_OUT]
-        with subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
-            try:
-                code = process.wait(limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                return "hung"
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-        return "lived" if code in (0, 5) else "failed"
+        self._environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        self._environment["PYTHONPATH"] = str(folder / "src")
 
-    def limit(self, tests: Sequence[str]) -> float:
-        """Seconds that a run with a change may take; refuses tests that fail without one."""
-        key = tuple(tests)
-        if key not in self.took:
-            start = time.monotonic()
-            if self.tested(tests) != "lived":
-                raise ValueError(f"{' '.join(tests)}: fails without a change")
-            self.took[key] = time.monotonic() - start
-        return 3 * self.took[key] + _MORE
+    def tested(self, tests: str, limit: float | None = None) -> tuple[str, str]:
+        """``lived``, ``failed`` or ``hung``, and the first test that failed."""
+        with tempfile.TemporaryDirectory() as cache:
+            command = [sys.executable, "-m", "pytest", "-q", "-x", "-o", f"cache_dir={cache}", tests]
+            with subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            ) as process:
+                try:
+                    code = process.wait(limit)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    return "hung", tests
+                except BaseException:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    raise
+            if code in (0, 5):
+                return "lived", ""
+            failed = Path(cache, "v/cache/lastfailed")
+            return "failed", next(iter(json.loads(failed.read_text())), tests) if failed.is_file() else tests
 
-    def judge(self, change: Change) -> str:
-        """What the tests of a change's room say of it."""
-        *named, room = room_of(change.path, self.folder)
-        # Tests with the file's name, then the others of the room.
-        for part in filter(None, (named, [room, *(f"--ignore={each}" for each in named)])):
-            limit = self.limit(part)
-            found = self.changed(change, part, limit)
+    def timed(self, tests: str) -> None:
+        """Runs tests without a change, for :meth:`limit`; refuses those that fail."""
+        start = time.monotonic()
+        if self.tested(tests)[0] != "lived":
+            raise ValueError(f"{tests}: fails without a change")
+        self.took[tests] = time.monotonic() - start
+
+    def limit(self, tests: str) -> float:
+        """Seconds that a run with a change may take."""
+        return 3 * self.took[tests] + _MORE if tests in self.took else _FIRST
+
+    def judge(self, change: Change, seconds: float = math.inf) -> tuple[str, str]:
+        """What tests say of a change, and which one: ``undecided`` where nothing has found it within ``seconds``."""
+        end = time.monotonic() + seconds
+        for tests in files_of(change.path, self.folder):
+            left, limit = end - time.monotonic(), self.limit(tests)
+            found, test = self.changed(change, tests, min(left, limit))
+            if found == "hung" and left < limit:
+                return "undecided", ""
             if found == "hung":
-                # The machine may have become slower: so the tests say without the change.
-                del self.took[tuple(part)]
-                if (longer := self.limit(part)) > limit:
-                    found = self.changed(change, part, longer)
+                # They may be slow, or the machine has become so: so they say without the change.
+                self.timed(tests)
+                if (longer := self.limit(tests)) > limit:
+                    found, test = self.changed(change, tests, longer)
+            elif found == "failed" and test not in self.took:
+                self.timed(test)
             if found != "lived":
-                return found
-        return "lived"
+                return found, test
+        return "lived", ""
 
-    def changed(self, change: Change, tests: Sequence[str], limit: float) -> str:
-        """What tests say of a change within ``limit`` seconds."""
-        file = self.folder / change.path
+    def changed(self, change: Change, tests: str, limit: float) -> tuple[str, str]:
+        """What tests say of a change within ``limit`` seconds, as :meth:`tested` does.
+
+        Images that the source is part of are built with it; what a compiler refuses has failed.
+        """
+        file, images = self.folder / change.path, images_of(change.path)
+        for main in images:
+            if main not in self._images and not self._built(main):
+                raise ValueError(f"the image of {main} is not built without a change")
+            self._images.setdefault(main, self._image(main).read_text(encoding="ascii"))
         own = file.read_text(encoding="utf-8")
         try:
             file.write_text(change.made(own), encoding="utf-8")
+            for main in images:
+                if not self._built(main):
+                    return "failed", f"the compiler of {main}"
             return self.tested(tests, limit)
         finally:
             file.write_text(own, encoding="utf-8")
+            for main in images:
+                self._image(main).write_text(self._images[main], encoding="ascii")
+
+    def _image(self, main: str) -> Path:
+        return self.folder / "firmware/chip" / IMAGES[main].name
+
+    def _built(self, main: str) -> bool:
+        command = [sys.executable, "-m", "gradloom.firmware.chip.soc_image", "--main", main]
+        done = subprocess.run(command, cwd=self.folder, env=self._environment, capture_output=True, check=False)
+        return done.returncode == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -215,6 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("rooms", nargs="*", default=ROOMS, help="Files or folders of sources.")
     parser.add_argument("--count", type=int, default=20, help="Changes.")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="Most for a change.")
     parser.add_argument("--least", type=float, default=0.95, help="Share that must be found.")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/mutants.jsonl"))
     asked = parser.parse_args(arguments)
@@ -227,14 +290,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verdicts = Verdicts(asked.output, bench.folder)
         for number, change in enumerate(made, start=1):
             why = known.get((change.path.as_posix(), *lines_of(change, bench.folder)))
-            found = f"equivalent ({why})" if why else verdicts.told(change)
+            found, test = f"equivalent ({why})" if why else verdicts.told(change), ""
             if found is None:
-                found = bench.judge(change)
-                verdicts.tell(change, found)
-            counted += not why
+                found, test = bench.judge(change, asked.seconds)
+                if found != "undecided":
+                    verdicts.tell(change, found, test)
+            counted += not why and found != "undecided"
             if found == "lived":
                 lived.append(str(change))
-            print(f"{number} of {len(made)}: {found}: {change}", flush=True)
+            print(f"{number} of {len(made)}: {found}{test and f' ({test})'}: {change}", flush=True)
     share = 1 - len(lived) / max(1, counted)
     print(f"{counted - len(lived)} of {counted} changes were found, {share:.1%}")
     for name in lived:

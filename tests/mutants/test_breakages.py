@@ -34,14 +34,17 @@ def test_what_no_test_finds_is_told(monkeypatch, capsys):
 
     class Tree:
         def __init__(self, folder):
-            pass
+            self.took = {}
+
+        def timed(self, tests):
+            self.took[tests] = 0.5
 
         def limit(self, tests):
-            return 1.0
+            return 2 * self.took[tests]
 
         def changed(self, change, tests, limit):
-            assert change.new == "broken" and tests == ["tests/mutants"] and limit == 1.0
-            return "failed" if change.old == '"""Breaks what' else "lived"
+            assert change.new == "broken" and tests == "tests/mutants" and limit == 1.0
+            return ("failed" if change.old == '"""Breaks what' else "lived"), tests
 
     found = [
         Breakage(f"part {n}", "tests/mutants/breakages.py", old, "broken", "tests/mutants")

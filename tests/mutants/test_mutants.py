@@ -6,7 +6,7 @@ from pathlib import Path
 
 from . import run
 from .changes import changes_of
-from .run import EQUIVALENT, ROOT, Bench, Verdicts, drawn, equivalents, lines_of, room_of
+from .run import EQUIVALENT, ROOT, Bench, Verdicts, drawn, equivalents, files_of, images_of, lines_of, room_of
 
 PYTHON = '''"""1 + 1"""
 __all__ = ["f"]
@@ -87,14 +87,18 @@ def test_room_of_a_room_find_what_they_look_at(tmp_path, monkeypatch):
         (root / name).write_text(text)
     for words in (("init", "-q"), ("add", ".")):
         subprocess.run(["git", *words], cwd=root, check=True)
-    assert room_of(Path("rtl/room/one.py"), root) == ["tests/room/test_one.py", "tests/room"]
-    assert room_of(Path("rtl/room/two.py"), root) == ["tests/room"]
+    assert files_of(Path("rtl/room/two.py"), root) == ["tests/room/test_one.py"]
     made = drawn(["rtl"], 99, 3, root)
     assert made == drawn(["rtl"], 99, 3, root) != drawn(["rtl"], 99, 4, root) and len(set(made)) == len(made) == 7
     bench = Bench(tmp_path / "copy", root)
     # Of one that hangs this is what it takes.
     monkeypatch.setattr(run, "_MORE", 4)
-    found = {str(each): bench.judge(each) for each in made}
+    monkeypatch.setattr(run, "_FIRST", 4)
+    told = {str(each): bench.judge(each) for each in made}
+    assert {test for found, test in told.values() if found == "failed"} == {"tests/room/test_one.py::test_f"}
+    hangs = next(each for each in made if each.kind == "operator" and each.old == "-")
+    assert bench.judge(hangs, 0.1) == ("undecided", "")
+    found = {name: verdict for name, (verdict, _) in told.items()}
     assert found == {
         "rtl/room/one.py:5 comparison: > -> >=": "failed",
         "rtl/room/one.py:5 constant: 0 -> 1": "failed",
@@ -138,20 +142,29 @@ def test_tests_that_name_a_source_come_first(tmp_path):
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert room_of(Path("firmware/soc_one.c"), tmp_path) == [
+    assert files_of(Path("firmware/soc_one.c"), tmp_path) == [
         "tests/firmware/chip/test_c.py",
         "tests/firmware/test_b.py",
-        "tests/firmware",
+        "tests/firmware/test_a.py",
     ]
+
+
+def test_what_runs_from_an_image_is_judged_by_tests_that_run_it():
+    own = files_of(Path("firmware/chip/runs/soc_main.c"))
+    assert images_of(Path("firmware/chip/runs/soc_main.c")) == ["soc"] and "tests/soc/test_serve.py" in own
+    assert len(set(own)) == len(own) and all((ROOT / each).is_file() for each in own)
+    assert images_of(Path("firmware/driver/gradloom.c")) == ["soc", "tuner"]
+    assert files_of(Path("firmware/chip/runs/tuner_main.c"))[-1] == "tests/boards/ulx3s/test_data.py"
+    assert not images_of(Path("firmware/chip/soc_image.py"))
 
 
 def test_every_source_has_a_room():
     listed = subprocess.run(["git", "ls-files", "--", *run.ROOMS], cwd=ROOT, capture_output=True, text=True, check=True)
     sources = [Path(each) for each in listed.stdout.splitlines() if each.endswith((".py", ".c", ".v"))]
-    rooms = {path: room_of(path)[-1] for path in sources if not (ROOT / path).is_symlink()}
-    assert all((ROOT / room).is_dir() and room != "tests" for room in rooms.values())
-    assert rooms[Path("rtl/catalog.py")] == "tests/emit"
-    assert rooms[Path("src/gradloom/output.py")] == "tests/cli"
+    rooms = {path: room_of(path) for path in sources if not (ROOT / path).is_symlink()}
+    assert all((ROOT / room).is_dir() and room != Path("tests") for room in rooms.values())
+    assert rooms[Path("rtl/catalog.py")] == Path("tests/emit")
+    assert rooms[Path("src/gradloom/output.py")] == Path("tests/cli")
 
 
 def test_equivalent_changes_are_changes_of_the_sources():
