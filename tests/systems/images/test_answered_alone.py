@@ -1,6 +1,7 @@
 """Answers in blocks of memory, which the accelerator runs in simulated RTL as a board's firmware has it do."""
 
 import numpy as np
+import pytest
 
 import gradloom
 from gradloom.models.datasets import digits_split
@@ -9,10 +10,12 @@ from gradloom.program.memory import BLOCK
 from gradloom.sim.run.machine import MachineRunner
 from gradloom.systems.alone import identity
 from gradloom.systems.asked import asked_for
+from gradloom.systems.driver import prepared
 from gradloom.systems.images import alone
 from gradloom.systems.images.answer import infer
 from gradloom.systems.images.program.onchip import fitting, plan_answers_onchip
 from gradloom.systems.images.requests import ImageAnswers
+from gradloom.systems.images.workload import ImageOptions
 from gradloom.workload import silent
 
 PRESET = find_preset("digits-ulx3s")
@@ -45,6 +48,18 @@ class Bare:
 
     def fetch(self, offset, length):
         return self.machine.host.fetch(offset, length)
+
+
+@pytest.mark.parametrize(("train", "judged"), [(8, 8), (15, 9), (16, 23)])
+def test_a_board_learns_and_judges_whole_blocks(train, judged, tmp_path):
+    data = digits_split(train, judged, degrees=90)
+    parts = {"x_train": data.x_train, "y_train": data.y_train, "x_test": data.x_test, "y_test": data.y_test}
+    np.savez(tmp_path / "d.npz", **parts)
+    options = ImageOptions(data=tmp_path / "d.npz", engine="rtl")
+    task, _ = prepared(PRESET, options, tmp_path / "run", silent, Bare(None, None))
+    sizes = {name: len(getattr(task.dataset, name)) for name in parts}
+    assert sizes == {name: len(each) // 8 * 8 for name, each in parts.items()}
+    assert (task.chip.train_blocks, task.settings.samples) == (train // 8, train // 8 * 8)
 
 
 def test_images_of_several_blocks_and_memories_are_the_references(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from gradloom.systems.images import answered
 from gradloom.systems.images.answered import by_machine
 from gradloom.systems.images.integers import fill_cache, logits
 from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.task import check_shape
 from gradloom.workload import silent
 
 from .conftest import SMALL, small_network
@@ -39,6 +40,16 @@ def test_labels_and_logits_are_those_of_the_reference(machine, convs, monkeypatc
     exact = z - np.log(np.exp(z - z.max(1, keepdims=True)).sum(1, keepdims=True)) - z.max(1, keepdims=True)
     np.testing.assert_allclose(made.logits, exact, atol=2e-3)
     assert made.figures["cycles"] == made.figures["forecast"] > 0
+
+
+def test_images_of_another_shape_are_refused():
+    network = small_network()
+    check_shape("x", np.zeros((5, *network.input_shape)), network)
+    for axis in (1, 2, 3):
+        shape = [5, *network.input_shape]
+        shape[axis] += 1
+        with pytest.raises(ValueError, match=r"^x has images of .*: small takes \(2, 8, 8\), channels first$"):
+            check_shape("x", np.zeros(shape), network)
 
 
 def test_a_word_that_differs_is_told(machine, monkeypatch):

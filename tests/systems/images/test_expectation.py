@@ -9,6 +9,8 @@ from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.expectation import SAMPLES, expectation
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
+from gradloom.systems.images.task import shipped
+from gradloom.systems.images.workload import DIGITS, LENET5
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,12 @@ def whole_plan(settings):
         [np.zeros((4, n), np.int64) for n in network.taps],
         [np.zeros((network.classes, 4), np.int64) for _ in network.taps],
     )
+
+
+@pytest.mark.parametrize("workload", [LENET5, DIGITS], ids=lambda each: each.network)
+def test_a_workload_says_how_many_images_it_has(workload):
+    found = shipped(workload, load_pretrained(workload.network), 0, None)
+    assert (len(found.x_train), len(found.x_test)) == (workload.samples, workload.judged)
 
 
 def test_the_memory_map_is_that_of_the_whole_plan(said):

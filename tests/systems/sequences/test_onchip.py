@@ -34,3 +34,5 @@ def test_a_block_is_a_sequence_and_its_label(shipped):
     assert [(each.block, each.blocks) for each in one.stages] == [(0, 1), (1, 3)]
     biases = integer_biases(NETWORK).astype("<i4").tobytes()
     assert bytes(one.image).count(biases) == 1
+    # The header's block, the sequences, the network, and then its biases.
+    assert BLOCK + sum(one.sizes.values()) == one.image.index(biases)
