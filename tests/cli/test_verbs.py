@@ -95,6 +95,12 @@ def test_options_of_workloads_lose_no_word_either(kind):
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_a_flag_is_off_unless_it_is_given(verb):
+    flags = [each for each in command(verb).params if getattr(each, "is_flag", False)]
+    assert not [each.name for each in flags if each.default], verb
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_help_breaks_its_lines_between_sentences_only(verb):
     """A paragraph of two lines would be broken at the end of the docstring's line, too."""
     for line in inspect.cleandoc(command(verb).help).splitlines():

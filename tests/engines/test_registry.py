@@ -83,6 +83,15 @@ def test_every_opcode_is_described(name, instructions):
 
 
 @named
+def test_a_self_tests_copy_is_whole_groups_of_words(name):
+    """As wide as words of memory may be, and from 1 to all of a group come back."""
+    for config in (PRESETS[preset].config for preset in presets(name) if ENGINES[name].spec.loop is not None):
+        loop = ENGINES[name].spec.loop(config)
+        assert loop.bits in (8, 16, 32) and 1 <= loop.kept <= loop.group
+        assert loop.beats >= 1 and loop.beats * config.data_bits % (loop.bits * loop.group) == 0
+
+
+@named
 def test_streams_are_proven(name):
     """Of every engine that offers one: alone, or in all engines of a preset at once."""
     proven = {proof.name for proof in PROOFS}

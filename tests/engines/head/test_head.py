@@ -1,13 +1,16 @@
 """The head: RTL equals the reference word for word, in as many cycles as it says."""
 
 import gc
+import re
 import time
 import warnings
 
 import numpy as np
 import pytest
+from amaranth.back import rtlil
 
 from gradloom.rtl.engines.head.engine import Head
+from gradloom.rtl.engines.head.parameters import HeadParameters
 from gradloom.rtl.engines.head.spec import SPEC
 from gradloom.rtl.engines.head.unit import HeadUnit
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
@@ -432,3 +435,12 @@ def test_beats_beyond_the_room_are_refused_up_to_the_last(port, room, arg):
     play(dut, bench)
     full = [0] * room
     assert told == [*full, *full, 1, 1, 1, *full, 0, *full, port == "load_labels"]
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_slices_are_counted_for_each_multiplier(classes):
+    """Products of a few bits are places in memories, by powers of two."""
+    config = ImageConfig(classes=classes)
+    cells = re.findall(r"cell \$mul .*?\n\s*end\n", rtlil.convert(HeadUnit(SPEC, config)), re.DOTALL)
+    widths = [[int(each) for each in re.findall(r"[AB]_WIDTH (\d+)", cell)] for cell in cells]
+    assert HeadParameters.resources(config).dsp == {"head": sum(min(each) > 8 for each in widths)}

@@ -11,12 +11,13 @@ from gradloom import finetune
 from gradloom.models.recurrent.host import Function
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.recurrent.taps import NORM, PARTS, TapPart, TapSums, parts_of, scales_for, tap_network
-from gradloom.models.sequences import FOLDS, spar_model, spar_person, spar_windows
+from gradloom.models.sequences import FOLDS, fold_of, spar_model, spar_person, spar_windows
 from gradloom.preset import PRESETS
 from gradloom.sim.reference import cell
 from gradloom.systems.images.integers import fill_cache
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.sequences.adapted import infer_adapted
+from gradloom.systems.sequences.export import export_adapted
 from gradloom.systems.sequences.requests import SequenceAnswers
 from gradloom.systems.sequences.taps import start_of, tap_sums, tap_words
 from gradloom.systems.sequences.task import SHIFTS, real_taps
@@ -247,6 +248,13 @@ def test_the_adapter_of_a_fine_tune_answers(run, tmp_path, engine, cache):
     ):
         code, _, err = run("infer", *words)
         assert code == 2 and said in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("person", [each[-1] for each in FOLDS])
+def test_an_adapter_is_exported_beside_the_network_that_it_learnt_with(tmp_path, person):
+    finetune(PRESET, output=tmp_path / "run", engine="float", epochs=1, limit=5, person=person)
+    told = export_adapted(tmp_path / "run", tmp_path / "a.onnx", None)
+    assert told["name"] == load_network(spar_model(fold_of(person))).name
 
 
 @pytest.mark.parametrize("engine", ["reference", "float"])

@@ -101,6 +101,14 @@ def test_every_method_adds_its_blocks_up(method, end):
         assert np.linalg.norm(words - wanted) < 4e-3 * np.linalg.norm(wanted), name
 
 
+@pytest.mark.parametrize("method", ["lora-xs", "ia3"])
+def test_only_adapters_are_stored_as_codes(method):
+    model = MODELS["small"]
+    tensors = random_tensors(np.random.default_rng(3), model)
+    with pytest.raises(ValueError, match="^wide: neither vectors nor LoRA-XS are stored as codes$"):
+        Training(frozen_of(tensors, model), TOKENS, learnt_by(method, model, tensors), range(2), rule=RULE, wide=True)
+
+
 def test_texts_are_added_up_and_the_trunk_is_kept():
     """Two updates of two long texts from the last layer on, which come back with what enters it in memory."""
     model = MODELS["small"]
