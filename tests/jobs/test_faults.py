@@ -10,6 +10,7 @@ import pytest
 
 from gradloom.firmware.device import registers
 from gradloom.firmware.jobs import job_run
+from gradloom.firmware.jobs.lock import InUseError, is_locked, locked
 from gradloom.firmware.jobs.remote import Agent, RemoteError
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
@@ -111,3 +112,14 @@ def test_what_was_left_running_has_stopped_whatever_else_the_status_says(monkeyp
     for _ in range(2):
         job_run._stop_left(left)
     assert left.written == [(registers.CONTROL, 1 << registers.FIELDS["CONTROL.reset"][0])] and left.status
+
+
+def test_a_file_is_locked_as_long_as_somebody_has_it(tmp_path):
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    for number in range(2):
+        with locked(path, f"holder {number}", "refused:"):
+            assert is_locked(path)
+            with pytest.raises(InUseError, match=f"^refused: holder {number}$"), locked(path, "another", "refused:"):
+                pass
+        assert path.is_file() and not is_locked(path)
