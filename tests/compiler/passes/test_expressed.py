@@ -13,6 +13,7 @@ from gradloom.graph.operations import (
     Attention,
     Gated,
     Linear,
+    MatMul,
     Multiply,
     Parameter,
     Prelu,
@@ -184,6 +185,10 @@ def test_larger_images(name, mode):
     sides, places = RISEN[name]
     risen = Upsample((T,), tensor("y", *sides, 12), mode, places)
     other = same(headed([FIRST, risen, conv(risen.o, "last", 4, 3)], [X]), {"first.weight"})
+    if mode == "linear":
+        # Whole times as large it is a convolution, which takes images of any size; else a matrix of all pixels.
+        whole = "half_pixel" in places and not any(large % small for small, large in zip(T.sides, sides))
+        assert any(isinstance(each, MatMul) for each in other.operations) != whole
     steps(other, ("first.weight",), samples=2, loss="values")
 
 
