@@ -12,6 +12,7 @@ from gradloom.firmware.device.host import Accelerator
 from gradloom.firmware.device.selftest import run_selftest
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES
+from gradloom.rtl.shell.signature import COMMAND_BYTES
 from gradloom.rtl.shell.table import machine_table, table_words
 
 from ...conftest import PARAMETERS, Machine
@@ -46,15 +47,18 @@ int (*host_interrupt)(void);
 
 
 class Played(Machine):
-    """The model with a window in shared memory, and one byte of what a program copies changed."""
+    """The model with a window in shared memory, its programs, and one byte of what a program copies changed."""
 
     def __init__(self, *, flipped=None, classes=16, **options):
         super().__init__(**options)
         self.memory = mmap.mmap(-1, self.window_size)
         table = machine_table(IMAGES, PARAMETERS, IMAGE_MACHINE.loop(ImageConfig(classes=classes)))
         self.table, self.flipped = table_words(table), flipped
+        self.programs = []
 
     def execute(self, which):
+        first = self.values[f"{which}_OFFSET"]
+        self.programs.append(self.memory[first : first + COMMAND_BYTES * self.values[f"{which}_COMMANDS"]])
         outcome = super().execute(which)
         if self.written and self.flipped is not None:
             self.memory[COPY + self.flipped] ^= 1
@@ -110,6 +114,15 @@ def test_a_good_machine_passes(library):
     lines, code = said(library, Played())
     assert lines[0].startswith("gradloom: ") and lines[1:] == [*(f"ok   {name}" for name in CHECKS), "done"]
     assert code == 0
+
+
+def test_its_programs_are_those_of_the_hosts_self_test(library):
+    processors, hosts = Played(), Played()
+    said(library, processors)
+    run_selftest(Accelerator(hosts, timeout=1), skip=("clock",))
+    # Behind what is refused, both run the smallest one again.
+    own, other = (list(dict.fromkeys(each.programs)) for each in (processors, hosts))
+    assert len(own) == 4 and own == other
 
 
 @pytest.mark.parametrize(
