@@ -38,10 +38,13 @@ def test_costs_are_those_of_the_real_step(training, adapters):
 
 def test_a_step_that_begins_at_what_is_kept_costs_less(adapters):
     ranks = {name: each.rank for name, each in adapters.items() if ".layers.1." in name}
-    whole, rest = (
-        step_cost(*planned_step(MODEL, ranks, range(MODEL.layers), CONFIG, tokens=9, rule=RULE, kept=kept), CONFIG)
-        for kept in (False, True)
-    )
+    steps = [
+        planned_step(MODEL, ranks, layers, CONFIG, tokens=9, rule=RULE, kept=kept)
+        for layers, kept in ((range(MODEL.layers), False), (range(MODEL.layers), True), ([1], False))
+    ]
+    # It is the step of the layers from the lowest that learns on.
+    assert steps[1][0].code == steps[2][0].code
+    whole, rest, _ = (step_cost(*each, CONFIG) for each in steps)
     assert rest.cycles < 0.8 * whole.cycles and rest.commands < whole.commands
 
 
