@@ -1,4 +1,4 @@
-"""What a command may ask for: a pass, a convolution and a dense layer are refused where they reach too far, else taken."""
+"""Passes, convolutions and dense layers are refused where they reach too far, and taken otherwise."""
 
 # amaranth: UnusedElaboratable=no
 from types import SimpleNamespace

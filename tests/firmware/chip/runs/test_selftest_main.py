@@ -1,4 +1,4 @@
-"""The self-test of a system's processor, on this machine: it says of the model's faults what the host's self-test does."""
+"""The self-test of a system's processor, on this machine: of the model's faults it says what the host's says."""
 
 import ctypes
 import mmap
@@ -125,9 +125,7 @@ def test_its_programs_are_those_of_the_hosts_self_test(library):
     assert len(own) == 4 and own == other
 
 
-@pytest.mark.parametrize(
-    "fault, check", [("bit", "registers"), ("irq", "end"), ("window", "window"), ("copy", "copy")]
-)
+@pytest.mark.parametrize("fault, check", [("bit", "registers"), ("irq", "end"), ("window", "window"), ("copy", "copy")])
 def test_a_fault_is_found_by_its_check_alone(library, fault, check):
     lines, code = said(library, Played(faults=[fault]))
     failed = [line.removeprefix("FAIL ").split(":")[0] for line in lines if line.startswith("FAIL ")]

@@ -9,10 +9,16 @@ from gradloom.systems.text.program.engines.side import SideTensor, vector
 
 from ..conftest import CONFIG
 
-A, B, O, Q = (SideTensor(offset=n << 16) for n in range(4))
+A, B, MADE_O, MADE_Q = (SideTensor(offset=n << 16) for n in range(4))
 END = SideTensor(offset=5 << 16, beats=3)
 #: What leaves: nothing, results with each beat, some behind all operands, or both.
-MADE = {"none": {}, "o": {"o": O}, "o and q": {"o": O, "q": Q}, "sums": {"q": END}, "o and sums": {"o": O, "q": END}}
+MADE = {
+    "none": {},
+    "o": {"o": MADE_O},
+    "o and q": {"o": MADE_O, "q": MADE_Q},
+    "sums": {"q": END},
+    "o and sums": {"o": MADE_O, "q": END},
+}
 
 
 @pytest.mark.parametrize("limit", [8, 24, 1000])
