@@ -12,6 +12,7 @@
 #   make evidence  all of them, and the figures that the documentation quotes (most of an hour on two cores)
 #   make evidence WITNESS=DIR  the same, and what files of vendors say, which lie in DIR
 #   make mutants ROOMS="rtl/shell firmware" COUNT=20  single changes of sources, and which of them the tests of their rooms find
+#                within LIMIT=300 seconds each, if given
 #   make breakages ROOMS="rtl/shell"  takes away parts of units' functions, each of which a test must find
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
@@ -96,7 +97,8 @@ $(PROOFS_READY): $(READY)
 
 # Seeded; a run that was interrupted is continued.
 mutants: $(FIRMWARE_READY)
-	$(BIN)/python -m tests.mutants.run $(ROOMS) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) -o build/mutants.jsonl
+	$(BIN)/python -m tests.mutants.run $(ROOMS) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(LIMIT),--seconds $(LIMIT)) \
+	    -o build/mutants.jsonl
 
 breakages: $(FIRMWARE_READY)
 	$(BIN)/python -m tests.mutants.breakages $(ROOMS)
