@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from gradloom.rtl.shell.table import machine_table, table_words
 from ...conftest import PARAMETERS, Machine
 
 CHECKS = ["registers", "memory", "end", "window", "unknown command", "copy"]
+NO_PLACE = "FAIL copy: the loop of the machine table has no place"
 #: Where the self-test has its copy, and its bytes.
 COPY, COPIED = 8192, 128
 #: A board whose memory is this process's, and whose registers and UART are functions.
@@ -49,10 +51,10 @@ int (*host_interrupt)(void);
 class Played(Machine):
     """The model with a window in shared memory, its programs, and one byte of what a program copies changed."""
 
-    def __init__(self, *, flipped=None, classes=16, **options):
+    def __init__(self, *, flipped=None, classes=16, loop=None, **options):
         super().__init__(**options)
         self.memory = mmap.mmap(-1, self.window_size)
-        table = machine_table(IMAGES, PARAMETERS, IMAGE_MACHINE.loop(ImageConfig(classes=classes)))
+        table = machine_table(IMAGES, PARAMETERS, loop or IMAGE_MACHINE.loop(ImageConfig(classes=classes)))
         self.table, self.flipped = table_words(table), flipped
         self.programs = []
 
@@ -123,6 +125,8 @@ def test_its_programs_are_those_of_the_hosts_self_test(library):
     # Behind what is refused, both run the smallest one again.
     own, other = (list(dict.fromkeys(each.programs)) for each in (processors, hosts))
     assert len(own) == 4 and own == other
+    # They copy the same; at both ends of the window each has a pattern of its own.
+    assert processors.memory[4096:-4096] == hosts.memory[4096:-4096] != bytes(processors.window_size - 8192)
 
 
 @pytest.mark.parametrize("fault, check", [("bit", "registers"), ("irq", "end"), ("window", "window"), ("copy", "copy")])
@@ -131,6 +135,14 @@ def test_a_fault_is_found_by_its_check_alone(library, fault, check):
     failed = [line.removeprefix("FAIL ").split(":")[0] for line in lines if line.startswith("FAIL ")]
     assert failed == [check] and lines[-1] == "failed" and code == 1
     assert len(lines) == len(CHECKS) + 2
+
+
+@pytest.mark.parametrize(("beats", "bits", "told"), [(1792, 16, []), (1793, 16, [NO_PLACE]), (8, 4, [NO_PLACE])])
+def test_a_loop_without_a_place_is_told(library, beats, bits, told):
+    """Behind the first page come the words, and from a page on their copy; a word has a byte at least."""
+    engine, loop = IMAGE_MACHINE.loop(ImageConfig(classes=16))
+    lines, _ = said(library, Played(loop=(engine, replace(loop, beats=beats, bits=bits))))
+    assert [line for line in lines if line.startswith("FAIL")] == told
 
 
 def test_another_machine_is_no_accelerator(library):
