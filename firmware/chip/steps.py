@@ -190,12 +190,13 @@ class Steps:
         self.steps, self.columns, rows, self.adapters, self._adapters, self.state, count, self._programs = head
         if count != len(programs):
             raise StepError("the step table has another number of programs")
-        self.rows = self._words(rows, self.steps * self.columns).reshape(self.steps, self.columns)
+        self._rows = rows
 
-    def _words(self, at: int, count: int, kind: str = "<u4") -> np.ndarray:
-        import numpy as np
+    def _words(self, at: int, count: int, kind: str = "I") -> tuple[int, ...]:
+        return struct.unpack_from(f"<{count}{kind}", self.data, at)
 
-        return np.frombuffer(self.data, kind, count, at)
+    def _row(self, step: int) -> tuple[int, ...]:
+        return self._words(self._rows + 4 * self.columns * step, self.columns)
 
     def _state(self) -> np.ndarray:
         import numpy as np
@@ -205,37 +206,40 @@ class Steps:
 
     def prepare(self, step: int) -> int:
         """Patches the program of ``step``, from 0 on, and returns its number."""
-        import numpy as np
-
-        row = self.rows[step]
-        variables = np.concatenate([row.astype(np.uint32).view(np.int32).astype(np.int64), self._state()])
         number = self._program(step)
-        count, records = (int(each) for each in self._words(self._programs + 8 * number, 2))
-        start = self.programs[number][0]
-        for word, mask, fields, at, commands, places in self._words(records, 6 * count).reshape(-1, 6).tolist():
-            bits = 0
-            for shape, constant, terms in self._words(at, 3 * fields, "<i4").reshape(-1, 3).tolist():
-                bits |= self._field(shape, constant, terms & 0xFFFFFFFF, variables)
-            for command in self._words(places, commands).tolist():
-                place = start + COMMAND_BYTES * command + 4 * word
-                old = int.from_bytes(self.memory.fetch(place, 4), "little")
-                self.memory.store(place, ((old & ~mask) | bits).to_bytes(4, "little"))
+        self.patch(number, [each - (each >> 31 << 32) for each in self._row(step)], self._state().tolist())
         return number
+
+    def patch(self, number: int, row: Sequence[int], state: Sequence[int] = ()) -> None:
+        """Patches a program by a row that somebody else has made, and exponents; it takes no numpy."""
+        variables = [*row, *state]
+        count, records = self._words(self._programs + 8 * number, 2)
+        start = self.programs[number][0]
+        for place in range(records, records + 24 * count, 24):
+            word, mask, fields, at, commands, places = self._words(place, 6)
+            bits = 0
+            for n in range(fields):
+                shape, constant, terms = self._words(at + 12 * n, 3, "i")
+                bits |= self._field(shape, constant, terms & 0xFFFFFFFF, variables)
+            for command in self._words(places, commands):
+                target = start + COMMAND_BYTES * command + 4 * word
+                old = int.from_bytes(self.memory.fetch(target, 4), "little")
+                self.memory.store(target, ((old & ~mask) | bits).to_bytes(4, "little"))
 
     def _program(self, step: int) -> int:
         """That of the row, or 0 in the first steps after power-up.
 
         There are as many of them as rows with which the table begins have 0.
         """
-        begins = not self.rows[: step - self.first + 1, 0].any()
-        return 0 if begins else int(self.rows[step, 0])
+        begins = not any(self._row(each)[0] for each in range(step - self.first + 1))
+        return 0 if begins else self._row(step)[0]
 
     @staticmethod
-    def _field(shape: int, constant: int, terms: int, variables: np.ndarray) -> int:
+    def _field(shape: int, constant: int, terms: int, variables: Sequence[int]) -> int:
         value = constant
         for term in (terms & 0xFFFF, terms >> 16):
             if term:
-                value += int(variables[(term & 0x7FFF) - 1]) * (-1 if term & 0x8000 else 1)
+                value += variables[(term & 0x7FFF) - 1] * (-1 if term & 0x8000 else 1)
         position, width, signed = shape & 255, shape >> 8 & 255, shape >> 16 & 1
         if width < 32 and not (-(1 << width - 1) if signed else 0) <= value < 1 << width - signed:
             raise StepError("the exponents lie too far apart")

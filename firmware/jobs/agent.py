@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..device.host import Accelerator, AcceleratorError
+from ..device.host import Accelerator, AcceleratorError, ProgramError
 from ..device.machine import own_design
 from ..device.transport import Transport
+from .answering import answer_folder
 from .board_device import BoardDevice, find_device
 from .frames import PIECE, PROTOCOL, Channel, FrameError, field
 from .job import FILES, JobError, check_name, read_plan, sync_folder
@@ -338,6 +339,20 @@ def _run(job: str, device: BoardDevice, jobs: Path, arguments: argparse.Namespac
     )
 
 
+def _answer(folder: Path, prompt: list[int], tokens: int | None, device: BoardDevice) -> None:
+    """Prints the tokens of an answer; what they took goes to stderr, as ``gradloom_run`` tells it."""
+
+    def tell(token: int) -> None:
+        print(token, end=" ", flush=True)
+
+    loop, reply = answer_folder(folder.resolve(), device, prompt, tokens, tell)
+    print()
+    print(
+        f"{loop.said} tokens by {loop.programs} programs, {reply.cycles} cycles, {reply.clipped} words clipped",
+        file=sys.stderr,
+    )
+
+
 def _continue(device: BoardDevice, jobs: Path) -> int:
     """Runs every job that was interrupted; returns how many failed."""
     failed = 0
@@ -396,6 +411,10 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--state-seconds", type=float, default=STATE_SECONDS, help="how old the stored state may be")
     run.add_argument("--lock", type=int, help=argparse.SUPPRESS)
     run.add_argument("--by", default="", help=argparse.SUPPRESS)
+    answer = verbs.add_parser("answer", help="answer a prompt of tokens by the model of a folder")
+    answer.add_argument("folder", type=Path)
+    answer.add_argument("prompt", type=int, nargs="*", metavar="TOKEN", help="none: the folder's own prompt")
+    answer.add_argument("--tokens", type=int, metavar="N", help="of the answer, at most")
     verbs.add_parser("continue", help="run every job that was interrupted")
     verbs.add_parser("jobs", help="list jobs")
     verbs.add_parser("unit", help="print a systemd unit that loads the design at boot and continues jobs")
@@ -405,6 +424,8 @@ def main(argv: list[str] | None = None) -> int:
         jobs = arguments.jobs.resolve()
         if arguments.verb == "run":
             _run(arguments.job, device, jobs, arguments)
+        elif arguments.verb == "answer":
+            _answer(arguments.folder, arguments.prompt, arguments.tokens, device)
         elif arguments.verb == "continue":
             return 2 if _continue(device, jobs) else 0
         elif arguments.verb == "unit":
@@ -417,7 +438,7 @@ def main(argv: list[str] | None = None) -> int:
             serve(sys.stdin.fileno(), sys.stdout.fileno(), device, jobs)
     except FAULTS as fault:
         print(f"gradloom: {_said(fault)}", file=sys.stderr)
-        return 2
+        return 1 if arguments.verb == "answer" and isinstance(fault, ProgramError) else 2
     except KeyboardInterrupt:
         return 130
     return 0

@@ -2,7 +2,7 @@
 
 ``job.json`` has the :class:`JobPlan`, ``data.bin`` all bytes that go to memory. A run adds ``log``, ``status.json``,
 while it lasts ``state.json`` with ``state-N.bin`` and ``result.part``, and at the end ``result.bin`` and
-``result.json``, or ``failed.json``.
+``result.json``, or ``failed.json``. A folder whose plan has :class:`Answers` answers prompts, and nothing is added.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from ..device.registers import COMMAND_BYTES
 __all__ = [
     "FILES",
     "FORMAT",
+    "AnswerProgram",
+    "Answers",
     "JobError",
     "JobPlan",
     "Losses",
@@ -32,7 +34,7 @@ __all__ = [
     "sync_folder",
 ]
 
-FORMAT = 1
+FORMAT = 2
 #: Files of a job before it has run, in the order in which they are copied.
 FILES = ("data.bin", "job.json")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -42,6 +44,10 @@ _MOST_COMMANDS = (1 << 24) - 1
 SUM_BYTES = 16
 #: Bytes in front of the rows of a record of ``tiles``, of which the first is the exponent.
 HEADER_BYTES = 32
+#: Words of a row of a tile in memory.
+TILE = 64
+#: Positions, and tokens of a vocabulary, that answers may have.
+_MOST_POSITIONS, _MOST_TOKENS = 1 << 20, 1 << 20
 
 
 class JobError(ValueError):
@@ -116,13 +122,68 @@ class Losses:
 
 
 @dataclass(frozen=True)
+class AnswerProgram:
+    """A program of ``count`` tokens that follow each other, for each position of a tile of the cache.
+
+    ``position``: the tile's first. ``program``: offset and commands, which are in ``data.bin`` from ``code`` on.
+    ``table``: place and length there of what patches them by a row of 0, position, and offset of the row in the cache
+    (:mod:`..chip.steps`). Offsets of the tokens' rows, of their ``angles`` by name, and of the ``logits`` behind them:
+    each has tiles of 64 words, of ``count`` rows.
+    """
+
+    position: int
+    count: int
+    program: tuple[int, int]
+    code: int
+    table: tuple[int, int]
+    input: int
+    angles: tuple[int, ...]
+    logits: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A model that answers prompts, after the stages of a plan, which have no program.
+
+    ``prompt``: the tokens that its exponents follow from, ``tokens`` of an answer at most, which one of ``ends`` ends:
+    of a request that names no others. ``positions``: of prompt and answer, but for the last token; ``rows``: of a tile
+    of the cache. ``embedding``: place in ``data.bin`` of the rows of ``features`` words of ``vocabulary`` tokens;
+    ``angles``: of ``angle_words`` words a position and name.
+    """
+
+    prompt: tuple[int, ...]
+    tokens: int
+    ends: tuple[int, ...]
+    positions: int
+    rows: int
+    vocabulary: int
+    features: int
+    embedding: int
+    angles: int
+    angle_words: int
+    programs: tuple[AnswerProgram, ...]
+
+    @property
+    def logit_tiles(self) -> int:
+        """Tiles of a row of logits."""
+        return -(-self.vocabulary // TILE)
+
+    def at(self, position: int, most: int = TILE) -> AnswerProgram:
+        """The program of the most tokens from a position on that has room there, and has not more than ``most``."""
+        start = position // self.rows * self.rows
+        room = min(start + self.rows, self.positions) - position
+        fitting = [each for each in self.programs if each.position == start and each.count <= min(room, most)]
+        return max(fitting, key=lambda each: each.count)
+
+
+@dataclass(frozen=True)
 class JobPlan:
     """What a job does.
 
     ``design``: name, table and data bits that the board must have. ``window``: bytes of memory that it needs, from the
     window's start. ``state``: offset and length of what later stages need of earlier ones beside their writes; None: an
     interrupted job begins again. ``watchdog``: cycles without progress after which the board stops a program.
-    ``about``: the request, which only the writer reads.
+    ``about``: the request, which only the writer reads. ``answers``: None of a fine-tune.
     """
 
     design: dict[str, Any]
@@ -134,6 +195,7 @@ class JobPlan:
     data_bytes: int
     data_sha256: str
     about: dict[str, Any]
+    answers: Answers | None = None
 
     @property
     def result_bytes(self) -> int:
@@ -176,17 +238,21 @@ class JobPlan:
                 raise JobError(f"job.json: {name}: must be an object")
         if not isinstance(found["data_sha256"], str):
             raise JobError("job.json: data_sha256: must be a text")
-        state = found["state"]
+        state, answers = found["state"], found["answers"]
+        stages = tuple(_stage(f"stages[{n}]", each, window, size) for n, each in enumerate(found["stages"]))
+        if answers is not None and any(each.program for each in stages):
+            raise JobError("job.json: stages: must have no program beside answers")
         return cls(
             design=found["design"],
             window=window,
-            stages=tuple(_stage(f"stages[{n}]", each, window, size) for n, each in enumerate(found["stages"])),
+            stages=stages,
             state=None if state is None else tuple(_places("state", state, window)),
             losses=None if found["losses"] is None else _losses(found["losses"], window),
             watchdog=_integer("watchdog", found["watchdog"], 0, (1 << 32) - 1),
             data_bytes=size,
             data_sha256=found["data_sha256"],
             about=found["about"],
+            answers=None if answers is None else _answers(answers, window, size),
         )
 
 
@@ -268,13 +334,82 @@ def _stage(name: str, value: Any, window: int, data: int) -> JobStage:
         _integer(f"{where}.offset", offset, 0, window)
         _integer(f"{where}.length", length, 0, window - offset)
         writes.append((offset, _integer(f"{where}.at", at, 0, data - length), length))
-    program = None
-    if value["program"] is not None:
-        offset, commands = _list(f"{name}.program", value["program"], 2)
-        _integer(f"{name}.program.commands", commands, 1, _MOST_COMMANDS)
-        _integer(f"{name}.program.offset", offset, 0, window - commands * COMMAND_BYTES)
-        program = offset, commands
+    program = None if value["program"] is None else _program(f"{name}.program", value["program"], window)
     return JobStage(tuple(writes), program, tuple(_places(f"{name}.reads", value["reads"], window)))
+
+
+def _program(name: str, value: Any, window: int) -> tuple[int, int]:
+    offset, commands = _list(name, value, 2)
+    _integer(f"{name}.commands", commands, 1, _MOST_COMMANDS)
+    return _integer(f"{name}.offset", offset, 0, window - commands * COMMAND_BYTES), commands
+
+
+def _fields(name: str, value: Any, kind: type) -> dict[str, Any]:
+    names = [each.name for each in dataclasses.fields(kind)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise JobError(f"job.json: {name}: must have {', '.join(names)}")
+    return value
+
+
+def _tokens(name: str, values: Any, low: int, most: int, vocabulary: int) -> tuple[int, ...]:
+    if not isinstance(values, list) or not low <= len(values) <= most:
+        raise JobError(f"job.json: {name}: must be a list of {low} to {most}")
+    return tuple(_integer(f"{name}[{number}]", each, 0, vocabulary - 1) for number, each in enumerate(values))
+
+
+def _answers(value: Any, window: int, data: int) -> Answers:
+    found = _fields("answers", value, Answers)
+    limits = {"positions": _MOST_POSITIONS, "rows": TILE, "vocabulary": _MOST_TOKENS, "angle_words": 1 << 16}
+    limits |= {"features": 1 << 16, "tokens": _MOST_POSITIONS}
+    for name, most in limits.items():
+        _integer(f"answers.{name}", found[name], 1, most)
+    positions, rows, features, words = (found[each] for each in ("positions", "rows", "features", "angle_words"))
+    vocabulary = found["vocabulary"]
+    for name, size in (("features", features), ("angle_words", words)):
+        if size % TILE:
+            raise JobError(f"job.json: answers.{name}={size}: must be a multiple of {TILE}")
+    if not isinstance(found["programs"], list) or not found["programs"]:
+        raise JobError("job.json: answers.programs: must be a list of one or more")
+    tiles = -(-vocabulary // TILE)
+    made = []
+    for number, each in enumerate(found["programs"]):
+        where = f"answers.programs[{number}]"
+        own = _fields(where, each, AnswerProgram)
+        row = 4 * _integer(f"{where}.count", own["count"], 1, rows)
+        program = _program(f"{where}.program", own["program"], window)
+        at, length = _list(f"{where}.table", own["table"], 2)
+        _integer(f"{where}.table.length", length, 1, data)
+        if not isinstance(own["angles"], list):
+            raise JobError(f"job.json: {where}.angles: must be a list")
+        made.append(
+            AnswerProgram(
+                position=_integer(f"{where}.position", own["position"], 0, positions - 1),
+                count=own["count"],
+                program=program,
+                code=_integer(f"{where}.code", own["code"], 0, data - program[1] * COMMAND_BYTES),
+                table=(_integer(f"{where}.table.at", at, 0, data - length), length),
+                input=_integer(f"{where}.input", own["input"], 0, window - row * features),
+                angles=tuple(_integer(f"{where}.angles", angle, 0, window - row * words) for angle in own["angles"]),
+                logits=_integer(f"{where}.logits", own["logits"], 0, window - row * tiles * TILE),
+            )
+        )
+    kept = {each.position for each in made if each.count == 1}
+    if kept != set(range(0, positions, rows)) or len({len(each.angles) for each in made}) != 1:
+        raise JobError("job.json: answers.programs: must have one of one token for each tile of the cache")
+    angles = 4 * positions * len(made[0].angles) * words
+    return Answers(
+        prompt=_tokens("answers.prompt", found["prompt"], 1, positions, vocabulary),
+        tokens=found["tokens"],
+        ends=_tokens("answers.ends", found["ends"], 0, vocabulary, vocabulary),
+        positions=positions,
+        rows=rows,
+        vocabulary=vocabulary,
+        features=features,
+        embedding=_integer("answers.embedding", found["embedding"], 0, data - 4 * features * vocabulary),
+        angles=_integer("answers.angles", found["angles"], 0, data - angles),
+        angle_words=words,
+        programs=tuple(made),
+    )
 
 
 def _losses(value: Any, window: int) -> Losses:

@@ -24,7 +24,7 @@ from .board_device import BoardDevice
 from .job import JobError, JobPlan, JobStage, keep, read_plan
 from .lock import is_locked, locked
 
-__all__ = ["STATE_SECONDS", "design_of", "is_done", "open_machine", "run_job", "state_of"]
+__all__ = ["STATE_SECONDS", "begin", "design_of", "is_done", "open_machine", "run_job", "state_of", "write_stage"]
 
 #: Seconds after which the state of a job is stored again.
 STATE_SECONDS = 5.0
@@ -99,6 +99,23 @@ def _stop_left(transport: Transport) -> None:
             raise AcceleratorTimeout(f"a program that was left running did not stop within {_RESET_SECONDS:g} s")
 
 
+def begin(machine: Accelerator, plan: JobPlan) -> None:
+    """A machine that runs nothing, with a plan's watchdog and memory of zeros."""
+    machine.reset()
+    machine.clear_cache()
+    machine.set_watchdog(plan.watchdog)
+    for offset in range(0, plan.window, _PIECE):
+        machine.store(offset, bytes(min(_PIECE, plan.window - offset)))
+
+
+def write_stage(machine: Accelerator, stage: JobStage, data: BinaryIO) -> None:
+    """Writes what a stage brings to memory; ``data``: ``data.bin``."""
+    for offset, at, length in stage.writes:
+        data.seek(at)
+        for done in range(0, length, _PIECE):
+            machine.store(offset + done, data.read(min(_PIECE, length - done)))
+
+
 @dataclass
 class _State:
     """State of a run on the disk.
@@ -140,6 +157,8 @@ def run_job(
     holder = f"job {folder.name}{f' of {by}' if by else ''} (process {os.getpid()})"
     with device.held(holder, lock):
         plan = read_plan(folder)
+        if plan.answers is not None:
+            raise JobError(f"{folder}: answers prompts: python3 -m gradloom_host.agent answer {folder.name}")
         with locked(folder / ".lock", f"process {os.getpid()}", f"job {folder.name} runs already:"):
             if is_done(folder):
                 say(f"job {folder.name} is done already")
@@ -180,20 +199,16 @@ class _Run:
 
     def _stages(self) -> None:
         plan, machine, at = self.plan, self.machine, self.state.stage
-        machine.reset()
-        machine.clear_cache()
-        machine.set_watchdog(plan.watchdog)
-        for offset in range(0, plan.window, _PIECE):
-            machine.store(offset, bytes(min(_PIECE, plan.window - offset)))
+        begin(machine, plan)
         self.say(f"goes on at stage {at + 1} of {len(plan.stages)}" if at else f"begins, stages: {len(plan.stages)}")
         with open(self.folder / "data.bin", "rb") as data, open(self.folder / "result.part", "ab") as results:
             for stage in plan.stages[:at]:
-                self._write(stage, data)
+                write_stage(machine, stage, data)
             self._restore()
             stored = time.monotonic()
             for number in range(at, len(plan.stages)):
                 stage = plan.stages[number]
-                self._write(stage, data)
+                write_stage(machine, stage, data)
                 counters = None if stage.program is None else self._program(number, *stage.program)
                 for offset, length in stage.reads:
                     results.write(machine.fetch(offset, length))
@@ -203,12 +218,6 @@ class _Run:
                 if last or (plan.state is not None and time.monotonic() - stored >= self.state_seconds):
                     self._store(results, number + 1)
                     stored = time.monotonic()
-
-    def _write(self, stage: JobStage, data: BinaryIO) -> None:
-        for offset, at, length in stage.writes:
-            data.seek(at)
-            for done in range(0, length, _PIECE):
-                self.machine.store(offset + done, data.read(min(_PIECE, length - done)))
 
     def _program(self, number: int, offset: int, commands: int) -> ProgramCounters:
         looked = _Progress(self.machine, commands)

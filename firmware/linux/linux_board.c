@@ -24,6 +24,9 @@
 #define BUFFER_NAME "udmabuf-" GL_DESIGN_DEVICE
 #define LOCK "/run/lock/gradloom.lock"
 #define PIECE ((size_t)1 << 20)
+#define RUNS (GRADLOOM__STATUS__BUSY_bm | GRADLOOM__STATUS__REQUEST_BUSY_bm)
+/* Milliseconds without a command that ends, after which a program is given up. */
+#define PATIENCE 600000
 
 void (*board_on_fault)(const char *line);
 
@@ -320,4 +323,57 @@ int board_wait(board *of, int64_t timeout)
             gl_acknowledge(&of->device);
     }
     return status;
+}
+
+int board_run(board *on, uint32_t offset, uint32_t commands, gl_error *error, char *line, size_t size)
+{
+    uint32_t done, before = 0;
+    int64_t since = board_milliseconds();
+    char where[100] = "";
+    int end;
+
+    gl_acknowledge(&on->device);
+    gl_enable_interrupt(&on->device, 1);
+    if (gl_start(&on->device, offset, commands) != GL_OK)
+        board_fail("program", "refused");
+    while ((end = board_wait(on, 1000)) == GL_TIMEOUT) {
+        done = gl_read(&on->device, offsetof(gradloom_t, COMMANDS_DONE));
+        if (done != before)
+            since = board_milliseconds();
+        else if (board_milliseconds() - since > PATIENCE)
+            board_fail("program", "no command has ended for ten minutes");
+        before = done;
+    }
+    gl_enable_interrupt(&on->device, 0);
+    gl_acknowledge(&on->device);
+    if (end != GL_FAILED)
+        return end;
+    gl_get_error(&on->device, error);
+    if (error->address)
+        snprintf(where, sizeof where, ", address 0x%" PRIX64 " (window %c 0x%" PRIX64 ")", error->address,
+                 error->address < on->base ? '-' : '+',
+                 error->address < on->base ? on->base - error->address : error->address - on->base);
+    snprintf(line, size, "%s at command %" PRIu32 "%s: %s", gl_error_name(error->code), error->command, where,
+             gl_error_text(error->code));
+    return end;
+}
+
+void board_stop(board *on)
+{
+    if ((on->window || on->socket > 0) && gl_read(&on->device, offsetof(gradloom_t, STATUS)) & RUNS)
+        gl_reset(&on->device, 1000000);
+}
+
+uint64_t board_number(const char *text, uint64_t low, uint64_t high, const char *what)
+{
+    char *end, name[100], why[100];
+    unsigned long long value;
+
+    errno = 0;
+    value = strtoull(text, &end, 0);
+    if (!errno && end != text && !*end && *text >= '0' && *text <= '9' && value >= low && value <= high)
+        return value;
+    snprintf(name, sizeof name, "%s=%s", what, text);
+    snprintf(why, sizeof why, "must be a whole number from %" PRIu64 " to %" PRIu64, low, high);
+    board_fail(name, why);
 }

@@ -33,6 +33,16 @@ void board_fetch(board *from, uint64_t offset, void *data, size_t length);
 /* The end of a started program: GL_OK, GL_FAILED, or GL_TIMEOUT after so many milliseconds. */
 int board_wait(board *of, int64_t timeout);
 
+/* Runs a program to its end: GL_OK, or GL_FAILED with `error` and a line of `size` bytes that tells it. Exits where no
+   command ends for ten minutes. */
+int board_run(board *on, uint32_t offset, uint32_t commands, gl_error *error, char *line, size_t size);
+
+/* Stops what runs. */
+void board_stop(board *on);
+
 int64_t board_milliseconds(void);
+
+/* A whole number of an argument, or exits; `what`: its name. */
+uint64_t board_number(const char *text, uint64_t low, uint64_t high, const char *what);
 
 #endif

@@ -18,9 +18,6 @@
 #include "linux_plan.h"
 
 #define PIECE ((size_t)1 << 20)
-#define RUNS (GRADLOOM__STATUS__BUSY_bm | GRADLOOM__STATUS__REQUEST_BUSY_bm)
-/* Milliseconds without a command that ends, after which a program is stopped. */
-#define PATIENCE 600000
 
 static int root = -1; /* the job's folder */
 static board place;
@@ -101,33 +98,10 @@ static void failed(const char *line)
     }
     length += snprintf(text + length, sizeof text - (size_t)length, "}");
     keep("failed.json", text, (size_t)length);
-    if ((place.window || place.socket > 0) && gl_read(&place.device, offsetof(gradloom_t, STATUS)) & RUNS)
-        gl_reset(&place.device, 1000000);
+    board_stop(&place);
 }
 
 /* ---- the run */
-
-static void write_stage(job *of, uint32_t writes)
-{
-    const json_value *values = of->plan.values;
-    uint64_t offset, from, length;
-    uint32_t at;
-    size_t part;
-
-    for (at = writes + 1; at < values[writes].next; at = values[at].next) {
-        offset = plan_number(of, at + 1, 0, UINT64_MAX, "writes");
-        from = plan_number(of, at + 2, 0, UINT64_MAX, "writes");
-        length = plan_number(of, at + 3, 0, UINT64_MAX, "writes");
-        if (fseek(of->data, (long)from, SEEK_SET))
-            board_fail("data.bin", strerror(errno));
-        for (; length; length -= part, offset += part) {
-            part = length < PIECE ? (size_t)length : PIECE;
-            if (fread(piece, 1, part, of->data) != part)
-                board_fail("data.bin", "cannot be read");
-            board_store(&place, offset, piece, part);
-        }
-    }
-}
 
 static void read_stage(job *of, uint32_t reads)
 {
@@ -248,63 +222,14 @@ static void tell_losses(job *of)
 
 static void run_program(job *of, uint32_t program)
 {
-    uint32_t done, before = 0;
-    int64_t since = board_milliseconds();
-    char text[400], where[100] = "";
-    int end;
+    char text[400];
 
-    gl_acknowledge(&place.device);
-    gl_enable_interrupt(&place.device, 1);
-    if (gl_start(&place.device, (uint32_t)plan_number(of, program + 1, 0, UINT32_MAX, "program"),
-                 (uint32_t)plan_number(of, program + 2, 0, UINT32_MAX, "program")) != GL_OK)
-        board_fail("program", "refused");
-    while ((end = board_wait(&place, 1000)) == GL_TIMEOUT) {
-        done = gl_read(&place.device, offsetof(gradloom_t, COMMANDS_DONE));
-        if (done != before)
-            since = board_milliseconds();
-        else if (board_milliseconds() - since > PATIENCE)
-            board_fail("program", "no command has ended for ten minutes");
-        before = done;
-    }
-    gl_enable_interrupt(&place.device, 0);
-    gl_acknowledge(&place.device);
-    if (end == GL_FAILED) {
-        gl_get_error(&place.device, &stopped);
+    if (board_run(&place, (uint32_t)plan_number(of, program + 1, 0, UINT32_MAX, "program"),
+                  (uint32_t)plan_number(of, program + 2, 0, UINT32_MAX, "program"), &stopped, text,
+                  sizeof text) == GL_FAILED) {
         program_error = 1;
-        if (stopped.address)
-            snprintf(where, sizeof where, ", address 0x%" PRIX64 " (window %c 0x%" PRIX64 ")", stopped.address,
-                     stopped.address < place.base ? '-' : '+',
-                     stopped.address < place.base ? place.base - stopped.address : stopped.address - place.base);
-        snprintf(text, sizeof text, "%s at command %" PRIu32 "%s: %s", gl_error_name(stopped.code), stopped.command, where,
-                 gl_error_text(stopped.code));
         board_fail("program stopped", text);
     }
-}
-
-/* The machine, with the job's design and nothing running, and memory of zeros. */
-static void begin(job *of, const char *at)
-{
-    char why[300];
-    uint64_t offset;
-
-    board_open(&place, at);
-    if (of->window > place.size) {
-        snprintf(why, sizeof why,
-                 "%" PRIu64 " bytes of memory, the board has reserved %" PRIu64 ": make the buffer larger (size of "
-                 "its node in the overlay, cma= on the kernel's command line)",
-                 of->window, place.size);
-        board_fail("the job needs", why);
-    }
-    if (strcmp(place.table, of->table) || place.config.data_bits != of->data_bits) {
-        snprintf(why, sizeof why, "the board has another design than %s", of->name);
-        board_fail(why, "run gradloom flash again");
-    }
-    if (gl_reset(&place.device, 1000000) || gl_set_window(&place.device, place.base, (uint32_t)place.size) ||
-        gl_clear_cache(&place.device, 100000000) || gl_set_watchdog(&place.device, (uint32_t)of->watchdog))
-        board_fail("the machine", "does not stop what it runs");
-    memset(piece, 0, PIECE);
-    for (offset = 0; offset < of->window; offset += PIECE)
-        board_store(&place, offset, piece, of->window - offset < PIECE ? (size_t)(of->window - offset) : PIECE);
 }
 
 /* What an interrupted run of the agent has left: this one begins again. */
@@ -352,12 +277,11 @@ int job_run(const char *folder, const char *at)
     uint64_t cycles;
     int lock;
 
-    root = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (root < 0)
-        board_fail(folder, errno == ENOENT ? "is no job folder" : strerror(errno));
     board_lock(at);
-    made.root = root;
-    plan_read(&made);
+    plan_read(&made, folder);
+    if (made.answers != JSON_NONE)
+        board_fail(folder, "answers prompts: run gradloom_run answer");
+    root = made.root;
     lock = openat(root, ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB))
         board_fail(folder, "this job runs already, or its folder may not be written");
@@ -368,14 +292,14 @@ int job_run(const char *folder, const char *at)
     board_on_fault = failed;
     forget();
     made.result = plan_file(&made, "result.part", "wb", O_WRONLY | O_CREAT | O_TRUNC);
-    begin(&made, at);
+    plan_begin(&made, &place, at);
     sha_start(&made.sum);
     stages = json_length(&made.plan, made.stages);
     status(&made, "running", 0, "begins");
     say("begins, stages: %" PRIu32, stages);
     for (stage = made.stages + 1; stage < made.plan.values[made.stages].next; stage = made.plan.values[stage].next) {
         count(&made, number_of++ ? ", " : "");
-        write_stage(&made, json_field(&made.plan, stage, "writes"));
+        plan_write(&made, &place, json_field(&made.plan, stage, "writes"));
         program = json_field(&made.plan, stage, "program");
         if (made.plan.values[program].kind == '[') {
             run_program(&made, program);

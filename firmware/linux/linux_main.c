@@ -3,11 +3,14 @@
  *
  *   gradloom_run PROGRAM.bin COMMANDS [OUTPUT.bin OFFSET LENGTH]
  *   gradloom_run [--at SOCKET] job FOLDER
+ *   gradloom_run [--at SOCKET] answer FOLDER [--tokens N] [TOKEN...]
  *
  * PROGRAM.bin is the window's content from its first byte on, the program first. Prints the counters, and
  * writes LENGTH bytes at OFFSET of the window to OUTPUT.bin.
  * FOLDER is what gradloom finetune --job has written; result and log go there, as those of the agent in Python do. The
- * run begins again where it was interrupted. SOCKET: a simulation in place of the board (gradloom.sim.run.board).
+ * run begins again where it was interrupted. Of gradloom infer --job, it answers a prompt of tokens, or without any the
+ * one that it was written with, by N tokens at most, which are printed as they come. SOCKET: a simulation in place of the
+ * board (gradloom.sim.run.board).
  * Exit code: 0 done, 1 stopped with an error, 2 bad use, or a job that is refused or stops.
  */
 #define _GNU_SOURCE
@@ -18,22 +21,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "linux_answer.h"
 #include "linux_board.h"
 #include "linux_job.h"
 
 #define TIMEOUT_MS 60000
-
-static uint64_t number(const char *text, uint64_t bound, const char *what)
-{
-    char *end;
-    unsigned long long value;
-
-    errno = 0;
-    value = strtoull(text, &end, 0);
-    if (errno || end == text || *end || *text == '-' || value > bound)
-        board_fail(what, "not a number in range");
-    return value;
-}
 
 int main(int argc, char **argv)
 {
@@ -45,18 +37,25 @@ int main(int argc, char **argv)
     gl_error error;
     uint64_t commands, offset = 0, length = 0;
     FILE *file;
-    int status, phase;
+    const char *at = NULL;
+    int status, phase, verb = 1;
 
-    if (argc == 3 && strcmp(argv[1], "job") == 0)
-        return job_run(argv[2], NULL);
-    if (argc == 5 && strcmp(argv[1], "--at") == 0 && strcmp(argv[3], "job") == 0)
-        return job_run(argv[4], argv[2]);
-    if (argc != 3 && argc != 6) {
-        fprintf(stderr, "usage: %s PROGRAM.bin COMMANDS [OUTPUT.bin OFFSET LENGTH]\n       %s [--at SOCKET] job FOLDER\n",
-                argv[0], argv[0]);
+    if (argc > 4 && strcmp(argv[1], "--at") == 0) {
+        at = argv[2];
+        verb = 3;
+    }
+    if (argc == verb + 2 && strcmp(argv[verb], "job") == 0)
+        return job_run(argv[verb + 1], at);
+    if (argc >= verb + 2 && strcmp(argv[verb], "answer") == 0)
+        return answer_run(argv[verb + 1], at, argc - verb - 2, argv + verb + 2);
+    if (at || (argc != 3 && argc != 6)) {
+        fprintf(stderr,
+                "usage: %s PROGRAM.bin COMMANDS [OUTPUT.bin OFFSET LENGTH]\n       %s [--at SOCKET] job FOLDER\n"
+                "       %s [--at SOCKET] answer FOLDER [--tokens N] [TOKEN...]\n",
+                argv[0], argv[0], argv[0]);
         return 2;
     }
-    commands = number(argv[2], GRADLOOM__PROGRAM_COMMANDS__VALUE_bm, "COMMANDS");
+    commands = board_number(argv[2], 0, GRADLOOM__PROGRAM_COMMANDS__VALUE_bm, "COMMANDS");
     file = fopen(argv[1], "rb");
     if (!file || fstat(fileno(file), &information))
         board_fail(argv[1], strerror(errno));
@@ -66,8 +65,8 @@ int main(int argc, char **argv)
     if ((uint64_t)information.st_size > here.size)
         board_fail(argv[1], "larger than the buffer");
     if (argc == 6) {
-        offset = number(argv[4], here.size, "OFFSET");
-        length = number(argv[5], here.size - offset, "LENGTH");
+        offset = board_number(argv[4], 0, here.size, "OFFSET");
+        length = board_number(argv[5], 0, here.size - offset, "LENGTH");
     }
     if (fread(here.window, 1, (size_t)information.st_size, file) != (size_t)information.st_size)
         board_fail(argv[1], "cannot be read");

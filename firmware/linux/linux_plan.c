@@ -11,11 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "linux_board.h"
-
+#define PIECE ((size_t)1 << 20)
 #define COMMAND_BYTES 32u
 
-static __attribute__((noreturn)) void refuse(const char *format, ...)
+void plan_refuse(const char *format, ...)
 {
     char line[400];
     va_list more;
@@ -31,7 +30,7 @@ uint64_t plan_number(const job *of, uint32_t at, uint64_t low, uint64_t high, co
     uint64_t found;
 
     if (!json_number(&of->plan, at, low, high, &found))
-        refuse("%s: must be an integer from %" PRIu64 " to %" PRIu64, name, low, high);
+        plan_refuse("%s: must be an integer from %" PRIu64 " to %" PRIu64, name, low, high);
     return found;
 }
 
@@ -43,16 +42,16 @@ static uint64_t check_places(const job *of, uint32_t places, uint32_t parts, con
     uint32_t at;
 
     if (places == JSON_NONE || values[places].kind != '[')
-        refuse("%s: must be a list", name);
+        plan_refuse("%s: must be a list", name);
     for (at = places + 1; at < values[places].next; at = values[at].next) {
         if (values[at].kind != '[' || json_length(&of->plan, at) != parts)
-            refuse("%s: must have lists of %" PRIu32, name, parts);
+            plan_refuse("%s: must have lists of %" PRIu32, name, parts);
         offset = plan_number(of, at + 1, 0, of->window, name);
         length = plan_number(of, at + parts, 0, of->window - offset, name);
         if (parts == 3 && length <= of->data_bytes)
             plan_number(of, at + 2, 0, of->data_bytes - length, name);
         else if (parts == 3)
-            refuse("%s: is longer than the data", name);
+            plan_refuse("%s: is longer than the data", name);
         bytes += length;
     }
     return bytes;
@@ -66,7 +65,7 @@ uint64_t loss_bytes(const job *of)
 static void check_plan(job *of)
 {
     static const char *const fields[] = {"format", "design", "window",     "stages",      "state",
-                                         "losses", "watchdog", "data_bytes", "data_sha256", "about"};
+                                         "losses", "watchdog", "data_bytes", "data_sha256", "about", "answers"};
     json *plan = &of->plan;
     uint32_t at, design, program;
     uint64_t commands;
@@ -75,39 +74,42 @@ static void check_plan(job *of)
 
     for (each = 0; each < sizeof fields / sizeof *fields; each++)
         if (json_field(plan, 0, fields[each]) == JSON_NONE)
-            refuse("%s: is missing", fields[each]);
+            plan_refuse("%s: is missing", fields[each]);
     if (json_length(plan, 0) != 2 * each)
-        refuse("has a field that is unknown");
-    plan_number(of, json_field(plan, 0, "format"), 1, 1, "format");
+        plan_refuse("has a field that is unknown");
+    plan_number(of, json_field(plan, 0, "format"), 2, 2, "format");
     of->window = plan_number(of, json_field(plan, 0, "window"), 1, UINT32_MAX, "window");
-    /* The sum counts bits in 32 bits. */
-    of->data_bytes = plan_number(of, json_field(plan, 0, "data_bytes"), 0, ((uint64_t)1 << 29) - 1, "data_bytes");
+    /* The sum counts bits. */
+    of->data_bytes = plan_number(of, json_field(plan, 0, "data_bytes"), 0, SIZE_MAX / 8, "data_bytes");
     of->watchdog = plan_number(of, json_field(plan, 0, "watchdog"), 0, UINT32_MAX, "watchdog");
     design = json_field(plan, 0, "design");
     if (!json_text(plan, json_field(plan, 0, "data_sha256"), of->sha, sizeof of->sha))
-        refuse("data_sha256: must be a text");
+        plan_refuse("data_sha256: must be a text");
     if (!json_text(plan, json_field(plan, design, "name"), of->name, sizeof of->name) ||
         !json_text(plan, json_field(plan, design, "table"), of->table, sizeof of->table))
-        refuse("design: must have a name, a table and data_bits");
+        plan_refuse("design: must have a name, a table and data_bits");
     of->data_bits = plan_number(of, json_field(plan, design, "data_bits"), 1, 4096, "design.data_bits");
     of->stages = json_field(plan, 0, "stages");
     if (plan->values[of->stages].kind != '[' || !json_length(plan, of->stages))
-        refuse("stages: must be a list of one or more");
+        plan_refuse("stages: must be a list of one or more");
     for (at = of->stages + 1; at < plan->values[of->stages].next; at = plan->values[at].next) {
         check_places(of, json_field(plan, at, "writes"), 3, "stages.writes");
         of->result_bytes += check_places(of, json_field(plan, at, "reads"), 2, "stages.reads");
         program = json_field(plan, at, "program");
         if (json_length(plan, at) != 6 || program == JSON_NONE)
-            refuse("stages: must have writes, program and reads");
+            plan_refuse("stages: must have writes, program and reads");
         if (plan->values[program].kind == 't')
             continue;
         if (plan->values[program].kind != '[' || json_length(plan, program) != 2)
-            refuse("stages.program: must be a list of 2");
+            plan_refuse("stages.program: must be a list of 2");
         commands = plan_number(of, program + 2, 1, GRADLOOM__PROGRAM_COMMANDS__VALUE_bm, "stages.program.commands");
         if (commands * COMMAND_BYTES > of->window)
-            refuse("stages.program: is longer than the window");
+            plan_refuse("stages.program: is longer than the window");
         plan_number(of, program + 1, 0, of->window - commands * COMMAND_BYTES, "stages.program.offset");
     }
+    of->answers = json_field(plan, 0, "answers");
+    if (plan->values[of->answers].kind == 't')
+        of->answers = JSON_NONE;
     of->losses = json_field(plan, 0, "losses");
     if (plan->values[of->losses].kind == 't') {
         of->losses = JSON_NONE;
@@ -115,7 +117,7 @@ static void check_plan(job *of)
     }
     if (!json_text(plan, json_field(plan, of->losses, "kind"), kind, sizeof kind) ||
         (strcmp(kind, "sums") && strcmp(kind, "tiles")))
-        refuse("losses: must be sums or tiles, with their places");
+        plan_refuse("losses: must be sums or tiles, with their places");
     of->sums = !strcmp(kind, "sums");
     of->loss_offset = plan_number(of, json_field(plan, of->losses, "offset"), 0, of->window, "losses.offset");
     of->loss_count = plan_number(of, json_field(plan, of->losses, "count"), 1, of->window / 16, "losses.count");
@@ -124,7 +126,7 @@ static void check_plan(job *of)
     of->loss_row_bytes = plan_number(of, json_field(plan, of->losses, "row_bytes"), 0, 65535, "losses.row_bytes");
     of->loss_bits = plan_number(of, json_field(plan, of->losses, "bits"), of->sums ? 0 : 8, 16, "losses.bits");
     if (loss_bytes(of) > of->window - of->loss_offset)
-        refuse("losses: must lie in the window");
+        plan_refuse("losses: must lie in the window");
 }
 
 void plan_hex(const uint8_t *digest, char *text)
@@ -145,9 +147,9 @@ FILE *plan_file(const job *of, const char *name, const char *mode, int flags)
     return made;
 }
 
-void plan_read(job *of)
+void plan_read(job *of, const char *folder)
 {
-    FILE *file = plan_file(of, "job.json", "rb", O_RDONLY);
+    FILE *file;
     struct stat information;
     static uint8_t piece[1 << 16];
     uint64_t size = 0;
@@ -155,12 +157,16 @@ void plan_read(job *of)
     char found[65], *text;
     size_t length;
 
+    of->root = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (of->root < 0)
+        board_fail(folder, errno == ENOENT ? "is no job folder" : strerror(errno));
+    file = plan_file(of, "job.json", "rb", O_RDONLY);
     if (fstat(fileno(file), &information) || !(text = malloc((size_t)information.st_size + 1)))
         board_fail("job.json", strerror(errno));
     length = fread(text, 1, (size_t)information.st_size, file);
     fclose(file);
     if (json_parse(&of->plan, text, length) || of->plan.values[0].kind != '{')
-        refuse("is no JSON object");
+        plan_refuse("is no JSON object");
     check_plan(of);
     of->data = plan_file(of, "data.bin", "rb", O_RDONLY);
     sha_start(&of->sum);
@@ -170,4 +176,55 @@ void plan_read(job *of)
     plan_hex(digest, found);
     if (size != of->data_bytes || strcmp(found, of->sha))
         board_fail("data.bin", "has bytes that are not those of job.json: copy the job again");
+}
+
+void plan_begin(const job *of, board *place, const char *at)
+{
+    static const uint8_t zeros[PIECE];
+    char why[300];
+    uint64_t offset;
+
+    board_open(place, at);
+    if (of->window > place->size) {
+        snprintf(why, sizeof why,
+                 "%" PRIu64 " bytes of memory, the board has reserved %" PRIu64 ": make the buffer larger (size of "
+                 "its node in the overlay, cma= on the kernel's command line)",
+                 of->window, place->size);
+        board_fail("the job needs", why);
+    }
+    if (strcmp(place->table, of->table) || place->config.data_bits != of->data_bits) {
+        snprintf(why, sizeof why, "the board has another design than %s", of->name);
+        board_fail(why, "run gradloom flash again");
+    }
+    if (gl_reset(&place->device, 1000000) || gl_set_window(&place->device, place->base, (uint32_t)place->size) ||
+        gl_clear_cache(&place->device, 100000000) || gl_set_watchdog(&place->device, (uint32_t)of->watchdog))
+        board_fail("the machine", "does not stop what it runs");
+    for (offset = 0; offset < of->window; offset += PIECE)
+        board_store(place, offset, zeros, of->window - offset < PIECE ? (size_t)(of->window - offset) : PIECE);
+}
+
+void plan_data(const job *of, uint64_t from, void *to, size_t length)
+{
+    if (fseeko(of->data, (off_t)from, SEEK_SET) || fread(to, 1, length, of->data) != length)
+        board_fail("data.bin", "cannot be read");
+}
+
+void plan_write(const job *of, board *place, uint32_t writes)
+{
+    static uint8_t piece[PIECE];
+    const json_value *values = of->plan.values;
+    uint64_t offset, from, length;
+    uint32_t at;
+    size_t part;
+
+    for (at = writes + 1; at < values[writes].next; at = values[at].next) {
+        offset = plan_number(of, at + 1, 0, UINT64_MAX, "writes");
+        from = plan_number(of, at + 2, 0, UINT64_MAX, "writes");
+        length = plan_number(of, at + 3, 0, UINT64_MAX, "writes");
+        for (; length; length -= part, offset += part, from += part) {
+            part = length < PIECE ? (size_t)length : PIECE;
+            plan_data(of, from, piece, part);
+            board_store(place, offset, piece, part);
+        }
+    }
 }

@@ -144,14 +144,14 @@ def test_the_linux_program_compiles_and_explains_itself(tmp_path):
             "-o",
             str(target),
             *map(str, sorted(source("linux_main.c").parent.glob("*.c"))),
-            str(source("gradloom.c")),
+            *(str(source(f"gradloom{part}.c")) for part in ("", "_steps", "_sum")),
         ],
         check=True,
     )
     done = subprocess.run([str(target)], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "usage:" in done.stderr
     done = subprocess.run([str(target), str(target), "many"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "COMMANDS: not a number" in done.stderr
+    assert done.returncode == 2 and "COMMANDS=many: must be a whole number from 0 to 16777215" in done.stderr
 
 
 def test_probe_tells_what_is_there(driver):

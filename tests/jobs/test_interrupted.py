@@ -227,7 +227,7 @@ def test_data_that_are_not_whole_are_refused(steps, board):
 
 
 CHANGES = {
-    "format=2: this agent reads format 1": {"format": 2},
+    "format=1: this agent reads format 2": {"format": 1},
     "window=0: must be an integer from 1": {"window": 0},
     "design: must be an object": {"design": []},
     "stages: must be a list of one or more": {"stages": []},
@@ -248,7 +248,7 @@ CHANGES = {
 @pytest.mark.parametrize("said", CHANGES)
 def test_a_job_that_is_not_understood_whole_is_refused(said):
     plan = {
-        "format": 1,
+        "format": 2,
         "design": {"name": "a", "table": "b", "data_bits": 128},
         "window": 4096,
         "stages": [{"writes": [[0, 0, 8]], "program": [0, 2], "reads": [[0, 8]]}],

@@ -38,8 +38,7 @@ def built(folder):
         jobs = [(f"{path.stem}.o", "-c", path.name) for path in sorted(driver.glob("*.c"))]
         # This one is part of linux_sha.c.
         jobs.remove(("soc_sha.o", "-c", "soc_sha.c"))
-        linux = sorted(path.name for path in driver.glob("linux_*.c"))
-        jobs.append(("gradloom_run", *linux, "gradloom.c"))
+        jobs.append(("gradloom_run", *sorted(path.name for path in driver.glob("[lg]*_*.c")), "gradloom.c"))
         wrong = 0
         for output, *given in jobs:
             done = _compile(driver, f"--target={target}", "-o", output, *given)

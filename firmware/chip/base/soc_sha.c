@@ -112,13 +112,13 @@ void sha_bytes(struct sha *sha, volatile const uint8_t *from, uint32_t count)
 
 void sha_end(struct sha *sha, uint8_t *digest)
 {
-    uint32_t bits = 8 * sha->length, i;
+    size_t bits = 8 * sha->length, i;
 
     put(sha, 0x80);
-    while (sha->length % 64 != 60)
+    while (sha->length % 64 != 64 - sizeof bits)
         put(sha, 0);
-    for (i = 0; i < 4; i++)
-        put(sha, (uint8_t)(bits >> (24 - 8 * i)));
+    for (i = sizeof bits; i-- > 0;)
+        put(sha, (uint8_t)(bits >> 8 * i));
     for (i = 0; i < 32; i++)
         digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }

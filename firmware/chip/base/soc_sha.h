@@ -4,12 +4,13 @@
 #ifndef GRADLOOM_SOC_SHA_H
 #define GRADLOOM_SOC_SHA_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct sha {
     uint32_t state[8];
     uint8_t block[64];
-    uint32_t length; /* bytes so far: less than 512 MB */
+    size_t length; /* bytes so far, whose bits it can count too: of 32 bits less than 512 MB */
 };
 
 void sha_start(struct sha *sha);

@@ -43,6 +43,7 @@ __all__ = [
     "infer_on",
     "selftest_on",
     "start_on",
+    "write_answers",
     "write_job",
 ]
 
@@ -92,6 +93,33 @@ def write_job(preset: Preset, options: Options, folder: Path | str, *, progress:
         raise JobError(f"job={folder}: holds a job that has run: name another folder")
     with staged(folder, verb="finetune --job") as stage:
         plan = _recorded(preset, options, stage, tell)
+    return _described(preset.name, Path(folder), plan)
+
+
+def write_answers(
+    asked: Asked, options: Options, folder: Path | str, *, progress: Progress | None = None
+) -> WrittenJob:
+    """Writes a language model as a folder that answers prompts on a board under Linux.
+
+    ``gradloom_run answer FOLDER TOKEN...`` there answers by the likeliest tokens. Options are those of
+    :func:`gradloom.infer`; exponents follow from the prompt. :class:`ValueError` where the preset or the request has no
+    such answers: nothing is written then.
+    """
+    from gradloom import boards
+
+    preset = asked.preset
+    if not preset.workload.can("answers"):
+        raise ValueError(f"job={folder}: must be left out, {preset.name} is no language model")
+    boards.require_agent(boards.find(preset.board), f"job={folder}")
+    with staged(folder, verb="infer --job") as stage:
+        with open(stage / "data.bin", "wb") as data:
+            design = design_entry(preset.name, _configured(preset, options))
+            recorder = JobRecorder(data, design["table"])
+            answers = preset.workload.function("answers")(asked, options, progress or silent, recorder)
+            recorder.finished()
+            about = {"gradloom": __version__, "preset": preset.name, "options": _plain(options)}
+            plan = recorder.plan(design, about, answers)
+        (stage / "job.json").write_text(plan.text(), encoding="utf-8")
     return _described(preset.name, Path(folder), plan)
 
 

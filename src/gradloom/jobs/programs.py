@@ -11,7 +11,7 @@ import numpy as np
 from gradloom.firmware.device.host import ProgramCounters
 from gradloom.firmware.device.machine import parse_table
 from gradloom.firmware.device.registers import COMMAND_BYTES
-from gradloom.firmware.jobs.job import JobError, JobPlan, JobStage, Losses
+from gradloom.firmware.jobs.job import Answers, JobError, JobPlan, JobStage, Losses
 
 __all__ = ["JobRecorder", "JobResults"]
 
@@ -116,21 +116,29 @@ class JobRecorder:
         self._window = max(self._window, end)
 
     def _write(self, offset: int, content: bytes) -> None:
+        self._writes.append((offset, self.held(content), len(content)))
+
+    def held(self, content: bytes) -> int:
+        """The place of bytes in the data, which get them where they lack them."""
         key = hashlib.sha256(content).digest()
         if key not in self._places:
             self._places[key] = self._size
             self._data.write(content)
             self._sum.update(content)
             self._size += len(content)
-        self._writes.append((offset, self._places[key], len(content)))
+        return self._places[key]
+
+    def reserve(self, end: int) -> None:
+        """The window has so many bytes at least."""
+        self._window = max(self._window, end)
 
     def _end_stage(self) -> None:
         self._stages.append(JobStage(tuple(self._writes), self._program, tuple(self._reads)))
         self._writes, self._program, self._reads = [], None, []
 
-    def plan(self, design: dict[str, Any], about: dict[str, Any]) -> JobPlan:
+    def plan(self, design: dict[str, Any], about: dict[str, Any], answers: Answers | None = None) -> JobPlan:
         """The job, after :meth:`finished`."""
-        if not any(stage.program for stage in self._stages):
+        if answers is None and not any(stage.program for stage in self._stages):
             raise JobError("the fine-tune has no program for a board")
         return JobPlan(
             design=design,
@@ -142,6 +150,7 @@ class JobRecorder:
             data_bytes=self._size,
             data_sha256=self._sum.hexdigest(),
             about=about,
+            answers=answers,
         )
 
 

@@ -2,8 +2,13 @@
 
 import sys
 from collections import Counter
-from typing import Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
+
+from gradloom.options import check_request
 from gradloom.output import some
 from gradloom.systems.asked import asked_for, learnt_by
 from gradloom.systems.request import answered, options_of
@@ -15,6 +20,14 @@ from ..output import ONE_LOGIT, counted, print_json, progress_bar, say, table
 
 __all__: list[str] = []
 
+#: Option of a folder that answers.
+_JOB = (
+    Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write a language model that answers on the board by itself.")
+    ],
+    None,
+)
+
 
 @app.command(
     "infer",
@@ -24,8 +37,10 @@ __all__: list[str] = []
     "Example: gradloom infer smollm2-135m --port /dev/ttyUSB0 --prompt 'A loom weaves'\n\n"
     f"Example: gradloom infer digits-unet --prompt 'a plain * .' -o grid.png\n\n{more('infer')}",
 )
-@face("infer", host=HOST)
-def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json: bool, **options: Any) -> None:
+@face("infer", host=HOST, job=_JOB)
+def _infer_verb(
+    model_name: str, *, board: str | None, host: str | None, job: Path | None, as_json: bool, **options: Any
+) -> None:
     """Label images or sequences, continue a text, or make pictures.
 
     An adapter of a fine-tune may take part.
@@ -33,7 +48,15 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
     """
     asked = asked_for(model_name, board=board, method=learnt_by(options.get("adapter")), verb="infer", given=options)
     with progress_bar(as_json, asked.why) as progress:
-        if host is None:
+        result: dict[str, Any]
+        if job is not None:
+            from gradloom.jobs.on_board import write_answers
+
+            check_request("with --job, which a board answers by itself", needless={"host": host})
+            check_engine(options)
+            made = options_of("infer", asked, None, options)
+            result = asdict(write_answers(asked, made, job, progress=progress)) | {"folder": str(job)}
+        elif host is None:
             result = answered("infer", asked, progress=progress, **options)
         else:
             from gradloom.jobs.on_board import infer_on
@@ -43,6 +66,12 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
             result = infer_on(board_of(asked, host, options.get("design")), asked, made, progress=progress)
     if as_json:
         print_json(result)
+    elif job is not None:
+        say(
+            f"{job}: {result['bytes_there']:,} bytes of data, {result['memory_bytes']:,} bytes of the board's memory; "
+            f"on the board: gradloom_run answer {job.name}, or python3 -m gradloom_host.agent answer {job.name}; the "
+            "tokens of another prompt behind that"
+        )
     elif "text" in result:
         _say_text(result, "" if options.get("chat") else str(options["prompt"]))
     elif "samples" in result:

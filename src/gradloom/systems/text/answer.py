@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gradloom.firmware.jobs.job import Answers
 from gradloom.models.adapters.language.gguf_lora import is_gguf_adapter, load_linears
 from gradloom.models.adapters.language.instant import holds_instant, load_instant
 from gradloom.models.adapters.language.learnt import load_learnt
@@ -14,9 +15,12 @@ from gradloom.models.adapters.language.vectors import peft_method
 from gradloom.models.adapters.lora import Adapter, LearntModule
 from gradloom.models.adapters.peft import read_config
 from gradloom.models.files.keys import shown
+from gradloom.models.files.language.tokenizer import Tokenizer
 from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.models.texts.template import open_texts
+from gradloom.options import check_request
 from gradloom.preset import Preset
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.asked import Asked
@@ -25,6 +29,7 @@ from gradloom.workload import Progress
 
 from . import task as language
 from .base import check_base, model_of, opened
+from .card.linux import AnswerHost, recorded
 from .coded_head import coded_head
 from .costs.fit import MIN_SEQ, machine_misfits, refuse
 from .data import read_data
@@ -37,7 +42,7 @@ from .requests import TextAnswers
 from .run.answers import AnswerMachine, TokenReply, prompt_of
 from .run.frozen import Frozen
 
-__all__ = ["infer", "judge", "learnt_of", "plain_lora"]
+__all__ = ["infer", "judge", "learnt_of", "plain_lora", "record"]
 
 
 def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, LearntModule]:
@@ -123,6 +128,36 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost 
             progress=tell,
             baud=options.baud or BAUD,
         )
+    engine, figures = options.engine or "float", Inferred()
+    asks, tokenizer = _asks(options, tell)
+    following = asks.in_float() if engine == "float" else asks.in_integers(asked.preset, tell, host, figures)
+    said: list[int] = []
+    for token in following:
+        said.append(token)
+        tell(len(said), tokens, "decoding")
+    answer: Inferred = {
+        "preset": asked.preset.name,
+        "engine": engine,
+        "model": asks.checkpoint.model.name,
+        "prompt": prompt,
+        "text": tokenizer.decode(said),
+        "tokens": said,
+    }
+    return answer | figures
+
+
+def record(asked: Asked, options: TextAnswers, tell: Progress, host: AnswerHost) -> Answers:
+    """Writes a model for a board that answers by itself, with exponents that follow from the prompt."""
+    drawn = options.top_k if options.top_k > 1 else None
+    check_request("with --job, whose board takes the likeliest", needless={"top_k": drawn, "port": options.port})
+    asks, _ = _asks(options, tell)
+    reply, config = asks.reply(asked.preset, tell, made=True)
+    return recorded(reply, asks.given, options.tokens, sorted(asks.ends), config, host, tell)
+
+
+def _asks(options: TextAnswers, tell: Progress) -> tuple["_Prompt", Tokenizer]:
+    """What options ask of a model, with the tokenizer of it."""
+    prompt, tokens = str(options.prompt), options.tokens
     learnt = None if options.adapter is None else Path(options.adapter)
     checkpoint = opened(learnt, options.model)
     if learnt is not None:
@@ -140,23 +175,8 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost 
         )
     if blocks is not None and len(blocks) != checkpoint.model.layers:
         raise ValueError(f"adapter={learnt}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
-    engine, figures = options.engine or "float", Inferred()
     tell(0, 0, "reading the weights")
-    asks = _Prompt(options, checkpoint, adapters, blocks, given, tokenizer.control)
-    following = asks.in_float() if engine == "float" else asks.in_integers(asked.preset, tell, host, figures)
-    said: list[int] = []
-    for token in following:
-        said.append(token)
-        tell(len(said), tokens, "decoding")
-    answer: Inferred = {
-        "preset": asked.preset.name,
-        "engine": engine,
-        "model": checkpoint.model.name,
-        "prompt": prompt,
-        "text": tokenizer.decode(said),
-        "tokens": said,
-    }
-    return answer | figures
+    return _Prompt(options, checkpoint, adapters, blocks, given, tokenizer.control), tokenizer
 
 
 @dataclass(frozen=True)
@@ -185,12 +205,12 @@ class _Prompt:
         options = self.options
         return Draw(options.top_k, 1.0 if options.temperature is None else options.temperature, options.seed or 0)
 
-    def in_integers(self, preset: Preset, tell: Progress, host: MachineHost | None, figures: Inferred) -> Iterator[int]:
-        """Tokens as they come; ``figures`` are whole behind the last one."""
+    def reply(self, preset: Preset, tell: Progress, *, made: bool) -> tuple[TokenReply, LanguageConfig]:
+        """The answer in integers, and the machine; ``made``: there is one, whose configuration cannot be another."""
         options, checkpoint = self.options, self.checkpoint
         model, design = checkpoint.model, Design(preset, options.design)
         config = suited(design.preset.config, model)
-        if config != design.preset.config and (host is not None or design.directory is not None):
+        if config != design.preset.config and (made or design.directory is not None):
             raise ValueError(
                 f"model={model.name}: its activation is GELU, the design has gelu=0; generate it with --set gelu=1, "
                 "and name its folder by --design"
@@ -204,7 +224,12 @@ class _Prompt:
         frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
         prompt = prompt_of(frozen, self.given, loras, blocks, config, coded=options.head == "nf")
         tell(0, 0, "choosing exponents")
-        reply, machine = TokenReply(prompt, self.draw), None
+        return TokenReply(prompt, self.draw), config
+
+    def in_integers(self, preset: Preset, tell: Progress, host: MachineHost | None, figures: Inferred) -> Iterator[int]:
+        """Tokens as they come; ``figures`` are whole behind the last one."""
+        options, machine = self.options, None
+        reply, config = self.reply(preset, tell, made=host is not None)
         if options.engine == "rtl":
             machine = AnswerMachine(
                 reply,
@@ -212,14 +237,18 @@ class _Prompt:
                 config,
                 tell=lambda text: tell(0, 0, text),
                 host=host,
-                files=design.chosen() if host is None else (),
+                files=Design(preset, options.design).chosen() if host is None else (),
             )
         try:
             yield from reply.tokens(self.given, options.tokens, machine, ends=self.ends)
         finally:
             if machine is not None:
                 machine.close()
-        figures |= {"clipped": reply.saturated, "programs": reply.programs, "tokens_a_program": reply.answered}
+        figures |= {
+            "clipped": reply.saturated,
+            "programs": reply.loop.programs,
+            "tokens_a_program": reply.loop.answered,
+        }
         if machine is not None:
             figures |= {"cycles": machine.cycles, "forecast": machine.told or None}
 

@@ -6,14 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.firmware.jobs import answering
+from gradloom.firmware.jobs.answering import guessed
 from gradloom.models.adapters.lora import Adapter
 from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.reference.drawn import Draw
 from gradloom.systems.text.reference.llama import greedy
-from gradloom.systems.text.run import answers
-from gradloom.systems.text.run.answers import TOGETHER, AnswerMachine, TokenReply, guessed, prompt_of
+from gradloom.systems.text.run.answers import TOGETHER, AnswerMachine, TokenReply, prompt_of
 
 from ..conftest import CONFIG, FAMILIES, LONG_HEADS, MODEL, exact_llama
 
@@ -64,19 +65,21 @@ def test_guesses_change_no_token(reply, model):
     made = reply(given)
     assert list(made.tokens(given, count)) == one_by_one(made, given, count)
     # Of the prompt one program gives none.
-    assert made.programs == made.answering + 1 < len(given) + count - 1
+    assert made.loop.programs == made.loop.answering + 1 < len(given) + count - 1
 
 
 def test_a_wrong_guess_is_written_over(reply, monkeypatch):
     """Guesses that are never right; each program gives one token."""
     made = reply()
     want = one_by_one(made, GIVEN, 6)
-    monkeypatch.setattr(answers, "guessed", lambda text, count: [(text[-1] + 1 + text[-1] // 2) % MODEL.vocab] * count)
-    assert list(made.tokens(GIVEN, 6)) == want and 6 >= made.answering > 2
+    monkeypatch.setattr(
+        answering, "guessed", lambda text, count: [(text[-1] + 1 + text[-1] // 2) % MODEL.vocab] * count
+    )
+    assert list(made.tokens(GIVEN, 6)) == want and 6 >= made.loop.answering > 2
     # Right ones, to the last: the answer's end bounds them.
-    monkeypatch.setattr(answers, "guessed", lambda text, count: want[len(text) - len(GIVEN) :][:count])
-    before = made.answering
-    assert list(made.tokens(GIVEN, 6)) == want and made.answering - before == 1
+    monkeypatch.setattr(answering, "guessed", lambda text, count: want[len(text) - len(GIVEN) :][:count])
+    before = made.loop.answering
+    assert list(made.tokens(GIVEN, 6)) == want and made.loop.answering - before == 1
 
 
 def test_drawn_tokens(reply, frozen, adapters):
@@ -147,7 +150,7 @@ def test_tokens_beyond_a_tile_of_the_cache(reply):
     machine = machine_of(made, len(text))
     try:
         for name in made.decoding(0, 0).cache:
-            machine.machine.write(machine.layout[name], tile_rows(before.values[name], EDGE))
+            machine.machine.write(machine.image.layout[name], tile_rows(before.values[name], EDGE))
         for position in range(EDGE - 1, len(text)):
             decoding = made.decoding(position, text[position])
             before = decoding.integers(before)
@@ -155,7 +158,7 @@ def test_tokens_beyond_a_tile_of_the_cache(reply):
         # Several tokens behind what they replace, of which none is in the tile before.
         several = made.decoding(EDGE + 1, *text[-1:], *range(TOGETHER - 1))
         machine.run(several, several.integers(before))
-        assert set(machine.programs) == {(0, 1), (0, TOGETHER), (1, 1), (1, TOGETHER)}
+        assert set(machine.image.programs) == {(0, 1), (0, TOGETHER), (1, 1), (1, TOGETHER)}
         assert machine.cycles == machine.told
     finally:
         machine.close()

@@ -1,11 +1,7 @@
 """A model's answer in the machine's integers: by the reference, and on a machine that keeps keys and values.
 
-A program verifies several tokens in about the time of one, for both read every weight. The text itself gives guesses:
-what stood behind the same tokens before. A guess counts only where the logits before it choose it, so the answer is
-that of token by token; a prompt needs no guesses.
-
-Programs of one token and of several are lowered once for each 64 positions; position, and row of the cache, are
-patched.
+:mod:`gradloom.firmware.jobs.answering` has the order of its programs, which are of one token or of several, some of
+them guesses. They are lowered once for each 64 positions; position, and row of the cache, are patched.
 """
 
 import math
@@ -16,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gradloom.firmware.jobs.answering import TokenLoop
 from gradloom.models.adapters.lora import Adapter
 from gradloom.program.assembler import Assembler
 from gradloom.program.memory import PAGE, rounded
@@ -45,14 +42,12 @@ from .linear import linear_machine
 from .step import place_frozen
 from .training import Training, as_bytes, largest
 
-__all__ = ["TOGETHER", "AnswerMachine", "PromptForward", "TokenReply", "guessed", "prompt_of"]
+__all__ = ["TOGETHER", "AnswerImage", "AnswerMachine", "PromptForward", "TokenProgram", "TokenReply", "prompt_of"]
 
 #: Bits to spare in tensors, whose exponents follow from the prompt and hold for the answer.
 _HEADROOM = 4
 #: Tokens of a program at most.
 TOGETHER = 8
-#: Tokens at most of what is found again.
-_FOUND = 3
 
 
 @dataclass(kw_only=True)
@@ -141,44 +136,20 @@ def prompt_of(
     )
 
 
-def guessed(text: Sequence[int], count: int) -> list[int]:
-    """What may stand behind a text: what stood behind its last tokens where the most of them stood before, last.
-
-    ``count`` tokens, or none where the last one is new.
-    """
-    made = list(text)
-    for size in range(min(_FOUND, len(text) - 1), 0, -1):
-        for start in range(len(text) - size - 1, -1, -1):
-            if made[start : start + size] == made[len(text) - size : len(text)]:
-                # Behind a place so near to the end that it ends, the guess goes on with itself.
-                for at in range(start + size, start + size + count):
-                    made.append(made[at])
-                return made[len(text) :]
-    return []
-
-
 @dataclass
 class TokenReply:
     """What a model says behind a prompt, each token chosen by ``draw``: unless given, the likeliest.
 
-    ``saturated`` counts words that the formats clipped, those of wrong guesses too. ``programs`` have run, of which
-    ``answering`` gave the ``said`` tokens of the answer.
+    ``saturated`` counts words that the formats clipped, those of wrong guesses too; ``loop`` its programs.
     """
 
     prompt: PromptForward
     draw: Draw = field(default_factory=Draw)
     saturated: int = 0
-    programs: int = 0
-    answering: int = 0
-    said: int = 0
+    loop: TokenLoop = field(default_factory=TokenLoop)
 
     def __post_init__(self) -> None:
         self.frac = self.prompt.fracs(of_any_text(largest(self.prompt.exact())), headroom=_HEADROOM)
-
-    @property
-    def answered(self) -> float:
-        """Tokens of the answer a program that gave some."""
-        return self.said / max(self.answering, 1)
 
     def decoding(self, position: int, *tokens: int) -> Decoding:
         """Tokens from a position on, as the machine reads the cache."""
@@ -197,44 +168,25 @@ class TokenReply:
         The reference makes each; a ``machine`` too, and :class:`~gradloom.sim.run.counted.MismatchError` says where it
         differs.
         """
-        text, before, position, last = list(given), None, 0, len(given) + count
-        vocab = self.prompt.frozen.model.vocab
-        while True:
-            most = self.prompt.together(position)
-            known = text[position : position + most]
-            # More than the answer takes is no use.
-            known += guessed(text, min(most, last - 1 - position) - len(known)) if len(known) < most else []
-            # What fills a program counts for nothing, and its rows of the cache are written again.
-            decoding = self.decoding(position, *known, *(most - len(known)) * known[-1:] * (len(known) > 1))
+        before: IntegerStep | None = None
+
+        def run(position: int, tokens: Sequence[int]) -> Callable[[int], int]:
+            nonlocal before
+            decoding = self.decoding(position, *tokens)
             before = decoding.integers(before)
             self.saturated += before.saturated
-            self.programs += 1
             logits = before.values[decoding.decode.logits.name]
             if machine is not None:
                 logits = machine.run(decoding, before)
             # The machine's are to base 2.
             unit = math.log(2) * 2.0 ** -decoding.fracs[decoding.decode.logits.name]
-            answering = False
-            for each, row in zip(known[1:] + [-1], logits[: len(known), :vocab]):
-                position += 1
-                if position < len(text):
-                    continue
-                token = self.draw(row * unit)
-                if token in ends:
-                    return
-                text.append(token)
-                self.answering += not answering
-                answering = True
-                self.said += 1
-                yield token
-                if len(text) == last:
-                    return
-                if token != each:
-                    break
+            return lambda number: self.draw(logits[number, : self.prompt.frozen.model.vocab] * unit)
+
+        return self.loop.tokens(given, count, self.prompt.together, run, ends=ends)
 
 
 @dataclass(frozen=True)
-class _TokenProgram:
+class TokenProgram:
     """A program for the positions of a tile of the cache, with values of its variables, and its places."""
 
     program: Assembler
@@ -243,10 +195,8 @@ class _TokenProgram:
     start: int
 
 
-class AnswerMachine:
-    """A machine that holds a model, and keeps keys and values from token to token.
-
-    :class:`ValueError` where model and programs need more memory than a board has reserved.
+class AnswerImage:
+    """A model in a machine's memory, with programs of tokens.
 
     Parameters
     ----------
@@ -256,6 +206,66 @@ class AnswerMachine:
     config : LanguageConfig
     tell : callable
         Told what takes long.
+
+    ``contents``: bytes by name, whose places are in ``layout``. ``programs``: by the tile of the cache and the number
+    of tokens. ``rows``: of such a tile.
+    """
+
+    def __init__(
+        self, reply: TokenReply, positions: int, config: LanguageConfig, *, tell: Callable[[str], None]
+    ) -> None:
+        self.config, self.reply, frozen = config, reply, reply.prompt.frozen
+        first = reply.decoding(0, reply.prompt.tokens[0])
+        self.rows = reply.prompt.step.tokens
+        self.layout = layout = Layout()
+        place_frozen(reply.prompt, layout)
+        contents = {name: frozen.stream(name, config) for name in layout.offsets}
+        # No moments: nothing learns.
+        tables = {name: words for name, words in first.tables().items() if words.ndim < 3 and name != TARGETS}
+        counts = [sorted({1, reply.prompt.together(at * self.rows)}) for at in range(-(-positions // self.rows))]
+        for count in sorted({each for several in counts for each in several}):
+            tables |= frozen.added(replace(first.decode, count=count).operations)
+        contents |= as_bytes(tables) | reply.prompt.start_data(reply.frac)
+        del contents[reply.prompt.step.input.name]
+        for name, content in contents.items():
+            layout.place(name, len(content))
+        tell("the programs")
+        last = replace(first.decode, position=(positions - 1) // self.rows * self.rows)
+        caches = [each for layer in reply.prompt.step.layers for which in "kv" for each in last.cache(layer, which)]
+        # Rows that no token has written yet are multiplied by zero, and must not saturate.
+        contents |= {each.name: bytes(4 * each.rows * each.features) for each in caches}
+        for each in caches:
+            layout.tensor(each)
+        self.contents = contents
+        self.programs = {
+            (at, count): self._lowered(replace(first.decode, position=at * self.rows, count=count))
+            for at, several in enumerate(counts)
+            for count in several
+        }
+
+    def _lowered(self, decode: Decode) -> TokenProgram:
+        reply, layout, variables = self.reply, self.layout.copy(), {"position": decode.position, "row": 0}
+        layout.tensor(decode.input)
+        for layer in decode.step.layers:
+            for which in "kv":
+                last = decode.cache(layer, which)[-1]
+                layout.offsets[decode.own(last).name] = Varying(layout[last.name], "row")
+        limit = Varying(decode.position, "position")
+        operations = [replace(each, limit=limit) if isinstance(each, Softmax) else each for each in decode.operations]
+        frac = decode.fracs({**reply.prompt.frozen.frac, **reply.frac})
+        program = lower(operations, frac, layout, self.config)
+        return TokenProgram(program, variables, layout, rounded(layout.end, PAGE))
+
+
+class AnswerMachine:
+    """A machine that holds a model, and keeps keys and values from token to token.
+
+    :class:`ValueError` where model and programs need more memory than a board has reserved.
+
+    Parameters
+    ----------
+    reply, positions, config, tell
+        See :class:`AnswerImage`.
     host : MachineHost, optional
         The way to a machine in place of simulated RTL.
     files : sequence of Path
@@ -275,31 +285,8 @@ class AnswerMachine:
         files: Sequence[Path] = (),
     ) -> None:
         self.config, self.cycles, self.told = config, 0, 0
-        self.reply, frozen = reply, reply.prompt.frozen
-        first = reply.decoding(0, reply.prompt.tokens[0])
-        self.rows = reply.prompt.step.tokens
-        self.layout = layout = Layout()
-        place_frozen(reply.prompt, layout)
-        contents = {name: frozen.stream(name, config) for name in layout.offsets}
-        # No moments: nothing learns.
-        tables = {name: words for name, words in first.tables().items() if words.ndim < 3 and name != TARGETS}
-        contents |= as_bytes(tables) | reply.prompt.start_data(reply.frac)
-        del contents[reply.prompt.step.input.name]
-        for name, content in contents.items():
-            layout.place(name, len(content))
-        tell("the programs")
-        last = replace(first.decode, position=(positions - 1) // self.rows * self.rows)
-        caches = [each for layer in reply.prompt.step.layers for which in "kv" for each in last.cache(layer, which)]
-        # Rows that no token has written yet are multiplied by zero, and must not saturate.
-        contents |= {each.name: bytes(4 * each.rows * each.features) for each in caches}
-        for each in caches:
-            layout.tensor(each)
-        self.programs = {
-            (at, count): self._lowered(replace(first.decode, position=at * self.rows, count=count))
-            for at in range(-(-positions // self.rows))
-            for count in sorted({1, reply.prompt.together(at * self.rows)})
-        }
-        needed = max(each.start + len(each.program.code) for each in self.programs.values())
+        self.image = AnswerImage(reply, positions, config, tell=tell)
+        needed = max(each.start + len(each.program.code) for each in self.image.programs.values())
         self.machine = linear_machine(config, needed, tell, files) if host is None else MachineRunner(host)
         room = getattr(getattr(self.machine.host, "transport", None), "window_size", needed)
         if needed > room:
@@ -309,21 +296,8 @@ class AnswerMachine:
                 f"overlay, cma= on the kernel's command line)"
             )
         tell("writing the model to memory")
-        for name, content in contents.items():
-            self.machine.write(layout[name], content)
-
-    def _lowered(self, decode: Decode) -> _TokenProgram:
-        reply, layout, variables = self.reply, self.layout.copy(), {"position": decode.position, "row": 0}
-        layout.tensor(decode.input)
-        for layer in decode.step.layers:
-            for which in "kv":
-                last = decode.cache(layer, which)[-1]
-                layout.offsets[decode.own(last).name] = Varying(layout[last.name], "row")
-        limit = Varying(decode.position, "position")
-        operations = [replace(each, limit=limit) if isinstance(each, Softmax) else each for each in decode.operations]
-        frac = decode.fracs({**reply.prompt.frozen.frac, **reply.frac})
-        program = lower(operations, frac, layout, self.config)
-        return _TokenProgram(program, variables, layout, rounded(layout.end, PAGE))
+        for name, content in self.image.contents.items():
+            self.machine.write(self.image.layout[name], content)
 
     def run(self, decoding: Decoding, reference: IntegerStep) -> np.ndarray:
         """Logits behind each token, ``[tokens, vocabulary]`` in whole tiles, read as one block.
@@ -332,19 +306,20 @@ class AnswerMachine:
         reference and forecast.
         """
         decode, frozen = decoding.decode, decoding.prompt.frozen
-        made = self.programs[decode.position // self.rows, decode.count]
-        tables = frozen.angles(decode.operations, decode.count, decode.position) | frozen.added(decode.operations)
+        rows = self.image.rows
+        made = self.image.programs[decode.position // rows, decode.count]
+        tables = frozen.angles(decode.operations, decode.count, decode.position)
         self.machine.write(made.layout[decode.input.name], tile_rows(decoding.words, EDGE))
         for name, content in as_bytes(tables).items():
             self.machine.write(made.layout[name], content)
-        variables = {"position": decode.position, "row": 4 * EDGE * (decode.position % self.rows)}
+        variables = {"position": decode.position, "row": 4 * EDGE * (decode.position % rows)}
         program = patched(made.program, made.variables, variables)
         ran = self.machine.run(
             Written(config=self.config, instructions=program.instructions, code=program.code, offset=made.start)
         )
-        rows, features = decode.logits.rows, decode.logits.features
-        read = self.machine.read(made.layout[decode.logits.name], 4 * rows * features)
-        logits = untile_rows(read, rows, features, EDGE)
+        count, features = decode.logits.rows, decode.logits.features
+        read = self.machine.read(made.layout[decode.logits.name], 4 * count * features)
+        logits = untile_rows(read, count, features, EDGE)
         check_words({"logits": logits}, {"logits": reference.values[decode.logits.name]})
         ran.check(saturated=reference.saturated)
         self.cycles += ran.counters.cycles
