@@ -233,7 +233,7 @@ evidence-text: $(LLM_READY)
 
 evidence-rooms: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/choosing tests/compiler tests/firmware tests/graph tests/soc \
-	    tests/jobs/test_texts.py tests/boards/ulx3s/test_answers.py
+	    tests/jobs/test_answers.py tests/jobs/test_texts.py tests/boards/ulx3s/test_answers.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

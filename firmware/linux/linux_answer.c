@@ -353,21 +353,26 @@ static void stop(const char *line)
     board_stop(&place);
 }
 
-int answer_run(const char *folder, const char *at, int count, char **words)
+int answer_run(const char *at, int count, char **words)
 {
+    const char *folder;
+    uint64_t asked = 0;
     uint32_t *text, *usual, length, i;
     char why[200];
 
-    board_lock(at);
-    plan_read(&made, folder);
-    read_answers();
-    if (count && !strcmp(words[0], "--tokens")) {
-        if (count < 2)
-            board_fail("--tokens", "needs a number");
-        tokens = (uint32_t)board_number(words[1], 1, MOST_POSITIONS, "tokens");
+    if (count > 1 && !strcmp(words[0], "--tokens")) {
+        asked = board_number(words[1], 1, MOST_POSITIONS, "tokens");
         count -= 2;
         words += 2;
     }
+    if (!count)
+        board_fail("answer", "needs the folder of a model");
+    folder = *words++;
+    count--;
+    board_lock(at);
+    plan_read(&made, folder);
+    read_answers();
+    tokens = asked ? (uint32_t)asked : tokens;
     usual = read_tokens("prompt", 1, &length);
     length = count ? (uint32_t)count : length;
     if ((uint64_t)length + tokens - 1 > positions) {

@@ -3,8 +3,8 @@
 #ifndef GRADLOOM_LINUX_ANSWER_H
 #define GRADLOOM_LINUX_ANSWER_H
 
-/* Prints the answer's tokens. `words`: [--tokens N] [TOKEN...]. `at`: the socket of a simulation, or NULL.
+/* Prints the answer's tokens. `words`: [--tokens N] FOLDER [TOKEN...]. `at`: the socket of a simulation, or NULL.
    Exit code: 0 where it is whole, 1 where a program stops with an error; or exits with 2. */
-int answer_run(const char *folder, const char *at, int count, char **words);
+int answer_run(const char *at, int count, char **words);
 
 #endif

@@ -3,7 +3,7 @@
  *
  *   gradloom_run PROGRAM.bin COMMANDS [OUTPUT.bin OFFSET LENGTH]
  *   gradloom_run [--at SOCKET] job FOLDER
- *   gradloom_run [--at SOCKET] answer FOLDER [--tokens N] [TOKEN...]
+ *   gradloom_run [--at SOCKET] answer [--tokens N] FOLDER [TOKEN...]
  *
  * PROGRAM.bin is the window's content from its first byte on, the program first. Prints the counters, and
  * writes LENGTH bytes at OFFSET of the window to OUTPUT.bin.
@@ -40,18 +40,18 @@ int main(int argc, char **argv)
     const char *at = NULL;
     int status, phase, verb = 1;
 
-    if (argc > 4 && strcmp(argv[1], "--at") == 0) {
+    if (argc > 3 && strcmp(argv[1], "--at") == 0) {
         at = argv[2];
         verb = 3;
     }
     if (argc == verb + 2 && strcmp(argv[verb], "job") == 0)
         return job_run(argv[verb + 1], at);
-    if (argc >= verb + 2 && strcmp(argv[verb], "answer") == 0)
-        return answer_run(argv[verb + 1], at, argc - verb - 2, argv + verb + 2);
+    if (argc > verb && strcmp(argv[verb], "answer") == 0)
+        return answer_run(at, argc - verb - 1, argv + verb + 1);
     if (at || (argc != 3 && argc != 6)) {
         fprintf(stderr,
                 "usage: %s PROGRAM.bin COMMANDS [OUTPUT.bin OFFSET LENGTH]\n       %s [--at SOCKET] job FOLDER\n"
-                "       %s [--at SOCKET] answer FOLDER [--tokens N] [TOKEN...]\n",
+                "       %s [--at SOCKET] answer [--tokens N] FOLDER [TOKEN...]\n",
                 argv[0], argv[0], argv[0]);
         return 2;
     }

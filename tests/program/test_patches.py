@@ -95,6 +95,7 @@ def test_a_field_that_ends_with_a_word_varies_whole_and_of_a_longer_one_the_firs
     assert made(signed=Varying(-5, "x")) == [(start, 24, 8, True)]
     assert made(low=Varying(5, "x")) == [(start, 0, 24, False)]
     assert made(long=Varying(4095, "x")) == [(start + 1, 20, 12, False)] == made(long=Varying(0, "x"))
-    for operand in ({"long": Varying(4096, "x")}, {"wide": Varying(1, "x")}):
-        with pytest.raises(ValueError, match="a field in two words"):
-            made(**operand)
+    (more,) = patches([command(layout, long=Varying(4096 + 5, "x"))], {"x": 4096 + 5})
+    assert (more.width, [more.value({"x": 4096 + each}) for each in (0, 7, 4095)]) == (12, [0, 7, 4095])
+    with pytest.raises(ValueError, match="a field in two words"):
+        made(wide=Varying(1, "x"))

@@ -83,8 +83,8 @@ def patches(instructions: Sequence[Instruction], variables: Mapping[str, int]) -
     """Every field of a program that varies.
 
     ``variables`` has the values of the program as it was lowered. Of a field that reaches into a second word, the part
-    in the first one varies: larger values are refused when a program is patched. Raises :class:`ValueError` where such
-    a field has a sign or a larger value, or a variable counts more than once.
+    in the first one varies: values that change the other are refused when a program is patched. Raises
+    :class:`ValueError` where such a field has a sign, or a variable counts more than once.
     """
     start = fields(Command)["args"][0]
     made = []
@@ -94,7 +94,7 @@ def patches(instructions: Sequence[Instruction], variables: Mapping[str, int]) -
             offset, width, signed = fields(each.engine.layout(each.opcode))[name]
             word, position = divmod(start + offset, _WORD)
             room = _WORD - position
-            if (width > room and (signed or value >> room)) or set(map(abs, value.terms.values())) != {1}:
+            if (width > room and signed) or set(map(abs, value.terms.values())) != {1}:
                 raise ValueError(f"{name}: a field in two words, or a multiple of a variable, cannot be patched")
             width = min(width, room)
             made.append(
@@ -104,7 +104,8 @@ def patches(instructions: Sequence[Instruction], variables: Mapping[str, int]) -
                     position=position,
                     width=width,
                     signed=signed,
-                    constant=int(value) - sum(sign * variables[term] for term, sign in value.terms.items()),
+                    constant=(int(value) if signed else int(value) & (1 << width) - 1)
+                    - sum(sign * variables[term] for term, sign in value.terms.items()),
                     terms=tuple(value.terms.items()),
                 )
             )

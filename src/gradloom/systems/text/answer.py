@@ -42,7 +42,7 @@ from .requests import TextAnswers
 from .run.answers import AnswerMachine, TokenReply, prompt_of
 from .run.frozen import Frozen
 
-__all__ = ["infer", "judge", "learnt_of", "plain_lora", "record"]
+__all__ = ["asking", "infer", "judge", "learnt_of", "plain_lora", "record"]
 
 
 def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, LearntModule]:
@@ -129,7 +129,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost 
             baud=options.baud or BAUD,
         )
     engine, figures = options.engine or "float", Inferred()
-    asks, tokenizer = _asks(options, tell)
+    asks, tokenizer = asking(options, tell)
     following = asks.in_float() if engine == "float" else asks.in_integers(asked.preset, tell, host, figures)
     said: list[int] = []
     for token in following:
@@ -150,12 +150,12 @@ def record(asked: Asked, options: TextAnswers, tell: Progress, host: AnswerHost)
     """Writes a model for a board that answers by itself, with exponents that follow from the prompt."""
     drawn = options.top_k if options.top_k > 1 else None
     check_request("with --job, whose board takes the likeliest", needless={"top_k": drawn, "port": options.port})
-    asks, _ = _asks(options, tell)
+    asks, _ = asking(options, tell)
     reply, config = asks.reply(asked.preset, tell, made=True)
     return recorded(reply, asks.given, options.tokens, sorted(asks.ends), config, host, tell)
 
 
-def _asks(options: TextAnswers, tell: Progress) -> tuple["_Prompt", Tokenizer]:
+def asking(options: TextAnswers, tell: Progress) -> tuple["_Prompt", Tokenizer]:
     """What options ask of a model, with the tokenizer of it."""
     prompt, tokens = str(options.prompt), options.tokens
     learnt = None if options.adapter is None else Path(options.adapter)
