@@ -1,4 +1,4 @@
-"""Answers of a language model: the order of its programs, and folders that answer on a board.
+"""AnswerPlan of a language model: the order of its programs, and folders that answer on a board.
 
 A program verifies several tokens in about the time of one, for both read every weight. The text itself gives guesses:
 what stood behind the same tokens before. A guess counts only where the logits before it choose it, so the answer is
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ from ..chip.steps import StepError, Steps
 from ..device.host import Accelerator
 from ..device.registers import COMMAND_BYTES
 from .board_device import BoardDevice
-from .job import TILE, AnswerProgram, Answers, JobError, JobPlan, read_plan
+from .job import TILE, AnsweringProgram, AnswerPlan, JobError, JobPlan, read_plan
 from .job_run import begin, design_of, open_machine, write_stage
 
-__all__ = ["Reply", "TokenLoop", "answer_folder", "guessed"]
+__all__ = ["LoadedModel", "TokenLoop", "answer_folder", "guessed"]
 
 #: Tokens at most of what is found again.
 _FOUND = 3
@@ -108,7 +107,7 @@ class TokenLoop:
 class _Code:
     """A program and its table, in a memory of their own, and the program as the machine has it."""
 
-    def __init__(self, program: AnswerProgram, data: BinaryIO) -> None:
+    def __init__(self, program: AnsweringProgram, data: BinaryIO) -> None:
         self.program, self.size = program, program.program[1] * COMMAND_BYTES
         self.content = bytearray(_read(data, program.code, self.size) + _read(data, *program.table))
         self.there = bytes(self.content[: self.size])
@@ -143,10 +142,10 @@ class _Code:
 
 
 @dataclass
-class Reply:
+class LoadedModel:
     """A model in the memory of a machine, which answers; ``clipped`` words and ``cycles`` so far."""
 
-    answers: Answers
+    answers: AnswerPlan
     data: BinaryIO
     machine: Accelerator
     codes: Mapping[tuple[int, int], _Code]
@@ -174,19 +173,19 @@ class Reply:
         self.cycles += counters.cycles
         return lambda number: self._likeliest(program, number)
 
-    def _likeliest(self, program: AnswerProgram, row: int) -> int:
+    def _likeliest(self, program: AnsweringProgram, row: int) -> int:
         """The token with the largest logit behind one of a program's; of equals the lowest."""
-        size, logits = 4 * TILE, array("i")
-        for tile in range(self.answers.logit_tiles):
-            logits.frombytes(self.machine.fetch(program.logits + size * (tile * program.count + row), size))
-        del logits[self.answers.vocabulary :]
+        size, first = 4 * TILE, program.logits + 4 * TILE * row
+        places = range(first, first + size * program.count * self.answers.logit_tiles, size * program.count)
+        found = b"".join(self.machine.fetch(place, size) for place in places)
+        logits = struct.unpack_from(f"<{self.answers.vocabulary}i", found)
         return logits.index(max(logits))
 
 
 def answer_folder(
     folder: Path, device: BoardDevice, prompt: Sequence[int], tokens: int | None, tell: Callable[[int], object]
-) -> tuple[TokenLoop, Reply]:
-    """Answers a prompt by a folder's model, with each token to ``tell`` as it comes.
+) -> tuple[TokenLoop, LoadedModel]:
+    """AnswerPlan a prompt by a folder's model, with each token to ``tell`` as it comes.
 
     ``prompt``: tokens; none: the folder's. ``tokens``: of the answer at most; None: as the folder has it.
     Raises :class:`~.job.JobError` or :class:`~..device.host.AcceleratorError` with one line.
@@ -201,7 +200,7 @@ def answer_folder(
         data = stack.enter_context(open(folder / "data.bin", "rb"))
         codes = {(each.position, each.count): _Code(each, data) for each in answers.programs}
         machine = open_machine(stack.enter_context(device.open()), design_of(plan.design), plan.window)
-        reply, loop = Reply(answers, data, machine, codes), TokenLoop()
+        reply, loop = LoadedModel(answers, data, machine, codes), TokenLoop()
         _loaded(machine, plan, data)
         for code in codes.values():
             machine.store(code.program.program[0], code.there)
@@ -222,7 +221,7 @@ def _loaded(machine: Accelerator, plan: JobPlan, data: BinaryIO) -> None:
         write_stage(machine, stage, data)
 
 
-def _asked(answers: Answers, prompt: Sequence[int], tokens: int | None) -> tuple[Sequence[int], int]:
+def _asked(answers: AnswerPlan, prompt: Sequence[int], tokens: int | None) -> tuple[Sequence[int], int]:
     """The prompt and how many tokens are wanted; :class:`~.job.JobError` where the folder has no room for them."""
     given, most = prompt or answers.prompt, answers.tokens if tokens is None else tokens
     for each in given:

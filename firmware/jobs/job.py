@@ -2,7 +2,7 @@
 
 ``job.json`` has the :class:`JobPlan`, ``data.bin`` all bytes that go to memory. A run adds ``log``, ``status.json``,
 while it lasts ``state.json`` with ``state-N.bin`` and ``result.part``, and at the end ``result.bin`` and
-``result.json``, or ``failed.json``. A folder whose plan has :class:`Answers` answers prompts, and nothing is added.
+``result.json``, or ``failed.json``. A folder whose plan has :class:`AnswerPlan` answers prompts, and nothing is added.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..device.registers import COMMAND_BYTES
 __all__ = [
     "FILES",
     "FORMAT",
-    "AnswerProgram",
-    "Answers",
+    "AnsweringProgram",
+    "AnswerPlan",
     "JobError",
     "JobPlan",
     "Losses",
@@ -122,7 +122,7 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class AnswerProgram:
+class AnsweringProgram:
     """A program of ``count`` tokens that follow each other, for each position of a tile of the cache.
 
     ``position``: the tile's first. ``program``: offset and commands, which are in ``data.bin`` from ``code`` on.
@@ -142,7 +142,7 @@ class AnswerProgram:
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerPlan:
     """A model that answers prompts, after the stages of a plan, which have no program.
 
     ``prompt``: the tokens that its exponents follow from, ``tokens`` of an answer at most, which one of ``ends`` ends:
@@ -161,14 +161,14 @@ class Answers:
     embedding: int
     angles: int
     angle_words: int
-    programs: tuple[AnswerProgram, ...]
+    programs: tuple[AnsweringProgram, ...]
 
     @property
     def logit_tiles(self) -> int:
         """Tiles of a row of logits."""
         return -(-self.vocabulary // TILE)
 
-    def at(self, position: int, most: int = TILE) -> AnswerProgram:
+    def at(self, position: int, most: int = TILE) -> AnsweringProgram:
         """The program of the most tokens from a position on that has room there, and has not more than ``most``."""
         start = position // self.rows * self.rows
         room = min(start + self.rows, self.positions) - position
@@ -195,7 +195,7 @@ class JobPlan:
     data_bytes: int
     data_sha256: str
     about: dict[str, Any]
-    answers: Answers | None = None
+    answers: AnswerPlan | None = None
 
     @property
     def result_bytes(self) -> int:
@@ -344,11 +344,10 @@ def _program(name: str, value: Any, window: int) -> tuple[int, int]:
     return _integer(f"{name}.offset", offset, 0, window - commands * COMMAND_BYTES), commands
 
 
-def _fields(name: str, value: Any, kind: type) -> dict[str, Any]:
+def _check_fields(name: str, value: Any, kind: type) -> None:
     names = [each.name for each in dataclasses.fields(kind)]
     if not isinstance(value, dict) or set(value) != set(names):
         raise JobError(f"job.json: {name}: must have {', '.join(names)}")
-    return value
 
 
 def _tokens(name: str, values: Any, low: int, most: int, vocabulary: int) -> tuple[int, ...]:
@@ -357,8 +356,8 @@ def _tokens(name: str, values: Any, low: int, most: int, vocabulary: int) -> tup
     return tuple(_integer(f"{name}[{number}]", each, 0, vocabulary - 1) for number, each in enumerate(values))
 
 
-def _answers(value: Any, window: int, data: int) -> Answers:
-    found = _fields("answers", value, Answers)
+def _answers(found: Any, window: int, data: int) -> AnswerPlan:
+    _check_fields("answers", found, AnswerPlan)
     limits = {"positions": _MOST_POSITIONS, "rows": TILE, "vocabulary": _MOST_TOKENS, "angle_words": 1 << 16}
     limits |= {"features": 1 << 16, "tokens": _MOST_POSITIONS}
     for name, most in limits.items():
@@ -372,9 +371,9 @@ def _answers(value: Any, window: int, data: int) -> Answers:
         raise JobError("job.json: answers.programs: must be a list of one or more")
     tiles = -(-vocabulary // TILE)
     made = []
-    for number, each in enumerate(found["programs"]):
+    for number, own in enumerate(found["programs"]):
         where = f"answers.programs[{number}]"
-        own = _fields(where, each, AnswerProgram)
+        _check_fields(where, own, AnsweringProgram)
         row = 4 * _integer(f"{where}.count", own["count"], 1, rows)
         program = _program(f"{where}.program", own["program"], window)
         at, length = _list(f"{where}.table", own["table"], 2)
@@ -382,7 +381,7 @@ def _answers(value: Any, window: int, data: int) -> Answers:
         if not isinstance(own["angles"], list):
             raise JobError(f"job.json: {where}.angles: must be a list")
         made.append(
-            AnswerProgram(
+            AnsweringProgram(
                 position=_integer(f"{where}.position", own["position"], 0, positions - 1),
                 count=own["count"],
                 program=program,
@@ -397,7 +396,7 @@ def _answers(value: Any, window: int, data: int) -> Answers:
     if kept != set(range(0, positions, rows)) or len({len(each.angles) for each in made}) != 1:
         raise JobError("job.json: answers.programs: must have one of one token for each tile of the cache")
     angles = 4 * positions * len(made[0].angles) * words
-    return Answers(
+    return AnswerPlan(
         prompt=_tokens("answers.prompt", found["prompt"], 1, positions, vocabulary),
         tokens=found["tokens"],
         ends=_tokens("answers.ends", found["ends"], 0, vocabulary, vocabulary),

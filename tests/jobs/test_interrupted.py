@@ -258,6 +258,7 @@ def test_a_job_that_is_not_understood_whole_is_refused(said):
         "data_bytes": 8,
         "data_sha256": "",
         "about": {},
+        "answers": None,
     }
     made = JobPlan.parse(json.dumps(plan))
     assert JobPlan.parse(made.text()) == made and made.result_bytes == 8

@@ -117,8 +117,8 @@ void sha_end(struct sha *sha, uint8_t *digest)
     put(sha, 0x80);
     while (sha->length % 64 != 64 - sizeof bits)
         put(sha, 0);
-    for (i = sizeof bits; i-- > 0;)
-        put(sha, (uint8_t)(bits >> 8 * i));
+    for (i = 0; i < sizeof bits; i++)
+        put(sha, (uint8_t)(bits >> (8 * (sizeof bits - 1) - 8 * i)));
     for (i = 0; i < 32; i++)
         digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }

@@ -11,7 +11,7 @@ import numpy as np
 from gradloom.firmware.device.host import ProgramCounters
 from gradloom.firmware.device.machine import parse_table
 from gradloom.firmware.device.registers import COMMAND_BYTES
-from gradloom.firmware.jobs.job import Answers, JobError, JobPlan, JobStage, Losses
+from gradloom.firmware.jobs.job import AnswerPlan, JobError, JobPlan, JobStage, Losses
 
 __all__ = ["JobRecorder", "JobResults"]
 
@@ -136,7 +136,7 @@ class JobRecorder:
         self._stages.append(JobStage(tuple(self._writes), self._program, tuple(self._reads)))
         self._writes, self._program, self._reads = [], None, []
 
-    def plan(self, design: dict[str, Any], about: dict[str, Any], answers: Answers | None = None) -> JobPlan:
+    def plan(self, design: dict[str, Any], about: dict[str, Any], answers: AnswerPlan | None = None) -> JobPlan:
         """The job, after :meth:`finished`."""
         if answers is None and not any(stage.program for stage in self._stages):
             raise JobError("the fine-tune has no program for a board")

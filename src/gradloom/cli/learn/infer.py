@@ -48,7 +48,7 @@ def _infer_verb(
     """
     asked = asked_for(model_name, board=board, method=learnt_by(options.get("adapter")), verb="infer", given=options)
     with progress_bar(as_json, asked.why) as progress:
-        result: dict[str, Any]
+        result: Any
         if job is not None:
             from gradloom.jobs.on_board import write_answers
 

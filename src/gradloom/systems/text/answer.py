@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradloom.firmware.jobs.job import Answers
+from gradloom.firmware.jobs.job import AnswerPlan
 from gradloom.models.adapters.language.gguf_lora import is_gguf_adapter, load_linears
 from gradloom.models.adapters.language.instant import holds_instant, load_instant
 from gradloom.models.adapters.language.learnt import load_learnt
@@ -146,7 +146,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress, host: MachineHost 
     return answer | figures
 
 
-def record(asked: Asked, options: TextAnswers, tell: Progress, host: AnswerHost) -> Answers:
+def record(asked: Asked, options: TextAnswers, tell: Progress, host: AnswerHost) -> AnswerPlan:
     """Writes a model for a board that answers by itself, with exponents that follow from the prompt."""
     drawn = options.top_k if options.top_k > 1 else None
     check_request("with --job, whose board takes the likeliest", needless={"top_k": drawn, "port": options.port})

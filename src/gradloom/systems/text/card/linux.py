@@ -1,7 +1,7 @@
 """What a folder brings so that a board under Linux answers prompts.
 
 Its exponents follow from the prompt that it is written with, to which ``gradloom infer --engine reference`` gives the
-same answer. :class:`~gradloom.firmware.jobs.job.Answers` says what is in it.
+same answer. :class:`~gradloom.firmware.jobs.job.AnswerPlan` says what is in it.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gradloom.firmware.device.registers import COMMAND_BYTES
-from gradloom.firmware.jobs.job import AnswerProgram, Answers
+from gradloom.firmware.jobs.job import AnsweringProgram, AnswerPlan
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.workload import Progress
@@ -50,7 +50,7 @@ def recorded(
     config: LanguageConfig,
     host: AnswerHost,
     tell: Progress,
-) -> Answers:
+) -> AnswerPlan:
     """Writes a model and its programs down; ``prompt``, ``tokens``, ``ends``: of a request that names no others.
 
     There are positions for whole tiles of the cache.
@@ -68,7 +68,7 @@ def recorded(
         table = tabled(made.program, made.variables, (), _COLUMNS, 0)
         code = made.program.code
         programs.append(
-            AnswerProgram(
+            AnsweringProgram(
                 position=decode.position,
                 count=count,
                 program=(start, len(code) // COMMAND_BYTES),
@@ -82,7 +82,7 @@ def recorded(
         start = rounded(start + len(code), PAGE)
     host.reserve(start)
     turned = [_angles(reply, replace(first.decode, position=at)) for at in range(positions)]
-    return Answers(
+    return AnswerPlan(
         prompt=tuple(prompt),
         tokens=tokens,
         ends=tuple(ends),
