@@ -105,12 +105,12 @@ class TokenLoop:
 
 
 class _Code:
-    """A program and its table, in a memory of their own, and the program as the machine has it."""
+    """A program and its table, in a memory of their own."""
 
     def __init__(self, program: AnsweringProgram, data: BinaryIO) -> None:
         self.program, self.size = program, program.program[1] * COMMAND_BYTES
         self.content = bytearray(_read(data, program.code, self.size) + _read(data, *program.table))
-        self.there = bytes(self.content[: self.size])
+        self._changed: set[int] = set()
         self._steps = Steps(self, self.size, [(0, program.program[1])])
         self.patch(program.position, 0)
 
@@ -120,7 +120,9 @@ class _Code:
     def store(self, offset: int, content: bytes) -> None:
         if offset + len(content) > self.size:
             raise StepError("a patch is outside its program")
-        self.content[offset : offset + len(content)] = content
+        if self.fetch(offset, len(content)) != content:
+            self.content[offset : offset + len(content)] = content
+            self._changed.add(offset // COMMAND_BYTES)
 
     def patch(self, position: int, row: int) -> None:
         try:
@@ -128,17 +130,16 @@ class _Code:
         except (StepError, struct.error, IndexError) as fault:
             raise JobError(f"data.bin: the table of a program is refused: {fault}") from None
 
+    def whole(self) -> bytes:
+        """All commands."""
+        self._changed.clear()
+        return self.fetch(0, self.size)
+
     def changed(self) -> Iterator[tuple[int, bytes]]:
-        """Commands that the machine does not have yet, with their offsets."""
-        now, first = bytes(self.content[: self.size]), None
-        for at in range(0, self.size + COMMAND_BYTES, COMMAND_BYTES):
-            differs = now[at : at + COMMAND_BYTES] != self.there[at : at + COMMAND_BYTES]
-            if differs and first is None:
-                first = at
-            elif not differs and first is not None:
-                yield self.program.program[0] + first, now[first:at]
-                first = None
-        self.there = now
+        """Offsets and commands that were patched since they were asked for."""
+        for number in sorted(self._changed):
+            yield self.program.program[0] + COMMAND_BYTES * number, self.fetch(COMMAND_BYTES * number, COMMAND_BYTES)
+        self._changed.clear()
 
 
 @dataclass
@@ -203,7 +204,7 @@ def answer_folder(
         reply, loop = LoadedModel(answers, data, machine, codes), TokenLoop()
         _loaded(machine, plan, data)
         for code in codes.values():
-            machine.store(code.program.program[0], code.there)
+            machine.store(code.program.program[0], code.whole())
         try:
             found = loop.tokens(given, most, lambda at: answers.at(at).count, reply.run, ends=frozenset(answers.ends))
             for each in found:

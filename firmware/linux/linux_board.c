@@ -360,7 +360,7 @@ int board_run(board *on, uint32_t offset, uint32_t commands, gl_error *error, ch
 
 void board_stop(board *on)
 {
-    if ((on->window || on->socket > 0) && gl_read(&on->device, offsetof(gradloom_t, STATUS)) & RUNS)
+    if ((on->device.base || on->device.read) && gl_read(&on->device, offsetof(gradloom_t, STATUS)) & RUNS)
         gl_reset(&on->device, 1000000);
 }
 
