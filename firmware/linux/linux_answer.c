@@ -16,6 +16,9 @@
 #define TILE 64u
 #define ROW (4 * TILE)
 #define MOST_POSITIONS (1u << 20)
+/* Names and values of the plan's answers, and of a program. */
+#define PLAN_LENGTH 22u
+#define PROGRAM_LENGTH 16u
 /* Tokens at most of what is found again. */
 #define FOUND 3u
 
@@ -102,7 +105,7 @@ static void read_program(struct program *to, uint32_t at)
     uint64_t code, from, bytes, size;
     const char *why;
 
-    if (json_length(&made.plan, at) != 16 || json_length(&made.plan, pair) != 2 || json_length(&made.plan, table) != 2)
+    if (json_length(&made.plan, at) != PROGRAM_LENGTH || json_length(&made.plan, pair) != 2 || json_length(&made.plan, table) != 2)
         plan_refuse("answers.programs: must have position, count, program, code, table, input, angles and logits");
     to->position = number(at, "position", 0, positions - 1);
     to->count = number(at, "count", 1, rows);
@@ -154,7 +157,7 @@ static void read_answers(void)
 
     if (made.answers == JSON_NONE)
         board_fail("job.json", "has no answers, but a fine-tune: run it by gradloom_run job");
-    if (json_length(&made.plan, made.answers) != 22)
+    if (json_length(&made.plan, made.answers) != PLAN_LENGTH)
         plan_refuse("answers: has other fields");
     for (at = made.stages + 1; at < made.plan.values[made.stages].next; at = made.plan.values[at].next)
         if (made.plan.values[value(at, "program")].kind != 't')

@@ -180,7 +180,7 @@ void plan_read(job *of, const char *folder)
 
 void plan_begin(const job *of, board *place, const char *at)
 {
-    static const uint8_t zeros[PIECE];
+    static uint8_t zeros[PIECE];
     char why[300];
     uint64_t offset;
 
