@@ -170,7 +170,7 @@ def test_options_of_workloads_stand_once(verb):
 
     takes = set().union(*(kind.takes[verb].known() for kind in KINDS.values() if kind.can(verb))) - {"model"}
     own = {"output"} if verb == "finetune" else set()
-    there = {"finetune": set(TUNING), "infer": {"host"}}.get(verb, set())
+    there = {"finetune": set(TUNING), "infer": {"host", "job"}}.get(verb, set())
     heard = {"callbacks"} if verb == "finetune" else set()
     assert set(inspect.signature(getattr(gradloom, verb)).parameters) == (
         takes | own | heard | {"model", "request", "board", "progress"}
