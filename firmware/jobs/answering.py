@@ -1,4 +1,4 @@
-"""AnswerPlan of a language model: the order of its programs, and folders that answer on a board.
+"""Answers of a language model: the order of its programs, and folders that answer on a board.
 
 A program verifies several tokens in about the time of one, for both read every weight. The text itself gives guesses:
 what stood behind the same tokens before. A guess counts only where the logits before it choose it, so the answer is
