@@ -187,11 +187,20 @@ def test_results_that_are_held_are_not_lost(vector_bench):
         (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15, "causal": which}, operands, results) for which in (0, 1)
     )
     last = VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape}
-    found = vector_bench(make(), ROW)([both, gelu, both, last], hold=HOLD)
+    weight, moved = words(rng, (1, shape[1]), WEIGHT.width), {"right": 18, "shift": -3, "left": 7, "second_shift": 1}
+    norm = [
+        (VectorOpcode.WEIGHTS, {}, {"a": weight}, {}),
+        (VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 18}, {"a": gate, "b": dy}, {}),
+        (VectorOpcode.NORM_BACKWARD_ADD, moved, {"a": gate, "b": dy, "c": up}, {"o": shape}),
+    ]
+    found = vector_bench(make(), ROW)([both, gelu, both, last, *norm], hold=HOLD)
     for each, kind in zip(found, ("silu", "gelu_tanh", "silu")):
         made = reference.swiglu_backward(dy, gate, up, GATES[kind], gate_shift=15, **gated)
         same(each, **dict(zip("oq", made)))
     same(found[3], o=reference.add(gate, up, left=7, right=12))
+    # A beat may wait for room between its two cycles.
+    root = reference.backward_roots(dy, gate, weight[0], right=18)
+    same(found[6], o=reference.rms_norm_backward_add(dy, gate, weight[0], root, up, **moved))
 
 
 @pytest.mark.parametrize("lanes", [2, 8])
