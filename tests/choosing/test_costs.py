@@ -51,8 +51,8 @@ CHOICES = {
 }
 
 
-#: What is scaled by parameters is rougher in a model so small: cycles and programs are off by so much at most. Cycles of
-#: SmolLM2 are within 0.11 % (docs/examples/programs/choose_costs.py).
+#: What is scaled by parameters is rougher in a model so small: cycles and programs are off by so much at most. Those
+#: of SmolLM2 are within 0.11 % (docs/examples/programs/choose_costs.py).
 ROUGH = {"stored as codes": (0.01, 0.03), "several texts": (0.02, 0.015)}
 USUAL = 0.01, 0.005
 #: Without GRADLOOM_DEEP=1.
