@@ -19,7 +19,7 @@ from ..chip.steps import StepError, Steps
 from ..device.host import Accelerator
 from ..device.registers import COMMAND_BYTES
 from .board_device import BoardDevice
-from .job import TILE, AnsweringProgram, AnswerPlan, JobError, JobPlan, read_plan
+from .job import TILE, AnsweringProgram, AnswerPlan, JobError, read_plan
 from .job_run import begin, design_of, open_machine, write_stage
 
 __all__ = ["LoadedModel", "TokenLoop", "answer_folder", "guessed"]
@@ -186,7 +186,7 @@ class LoadedModel:
 def answer_folder(
     folder: Path, device: BoardDevice, prompt: Sequence[int], tokens: int | None, tell: Callable[[int], object]
 ) -> tuple[TokenLoop, LoadedModel]:
-    """AnswerPlan a prompt by a folder's model, with each token to ``tell`` as it comes.
+    """Answers a prompt by a folder's model, with each token to ``tell`` as it comes.
 
     ``prompt``: tokens; none: the folder's. ``tokens``: of the answer at most; None: as the folder has it.
     Raises :class:`~.job.JobError` or :class:`~..device.host.AcceleratorError` with one line.
@@ -202,7 +202,9 @@ def answer_folder(
         codes = {(each.position, each.count): _Code(each, data) for each in answers.programs}
         machine = open_machine(stack.enter_context(device.open()), design_of(plan.design), plan.window)
         reply, loop = LoadedModel(answers, data, machine, codes), TokenLoop()
-        _loaded(machine, plan, data)
+        begin(machine, plan)
+        for stage in plan.stages:
+            write_stage(machine, stage, data)
         for code in codes.values():
             machine.store(code.program.program[0], code.whole())
         try:
@@ -214,12 +216,6 @@ def answer_folder(
                 machine.reset(timeout=5)
             raise
         return loop, reply
-
-
-def _loaded(machine: Accelerator, plan: JobPlan, data: BinaryIO) -> None:
-    begin(machine, plan)
-    for stage in plan.stages:
-        write_stage(machine, stage, data)
 
 
 def _asked(answers: AnswerPlan, prompt: Sequence[int], tokens: int | None) -> tuple[Sequence[int], int]:

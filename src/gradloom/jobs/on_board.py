@@ -20,7 +20,7 @@ from gradloom import __version__
 from gradloom.boards.links.reach import BoardReach
 from gradloom.firmware.device.host import Accelerator
 from gradloom.firmware.device.selftest import Result, run_selftest
-from gradloom.firmware.jobs.job import JobError, JobPlan, read_plan
+from gradloom.firmware.jobs.job import AnswerPlan, JobError, JobPlan, read_plan
 from gradloom.firmware.jobs.remote import Agent, ConnectionLost
 from gradloom.options import Options
 from gradloom.output import check_folder, staged
@@ -111,15 +111,12 @@ def write_answers(
     if not preset.workload.can("answers"):
         raise ValueError(f"job={folder}: must be left out, {preset.name} is no language model")
     boards.require_agent(boards.find(preset.board), f"job={folder}")
+
+    def record(recorder: JobRecorder) -> tuple[dict[str, Any], AnswerPlan | None]:
+        return {}, preset.workload.function("answers")(asked, options, progress or silent, recorder)
+
     with staged(folder, verb="infer --job") as stage:
-        with open(stage / "data.bin", "wb") as data:
-            design = design_entry(preset.name, _configured(preset, options))
-            recorder = JobRecorder(data, design["table"])
-            answers = preset.workload.function("answers")(asked, options, progress or silent, recorder)
-            recorder.finished()
-            about = {"gradloom": __version__, "preset": preset.name, "options": _plain(options)}
-            plan = recorder.plan(design, about, answers)
-        (stage / "job.json").write_text(plan.text(), encoding="utf-8")
+        plan = _planned(preset, options, stage, record)
     return _described(preset.name, Path(folder), plan)
 
 
@@ -128,17 +125,32 @@ def _recorded(preset: Preset, asked: Options, folder: Path, tell: Progress) -> J
         raise ValueError("engine=float: must be left out for a board, whose machine has integers")
     # What runs programs, and not a model of it; here the board.
     options = dataclasses.replace(asked, engine="rtl")  # type: ignore[call-arg]
-    with open(folder / "data.bin", "wb") as data:
-        design = design_entry(preset.name, _configured(preset, options))
-        recorder = JobRecorder(data, design["table"])
+
+    def record(recorder: JobRecorder) -> tuple[dict[str, Any], AnswerPlan | None]:
         task, _ = prepared(preset, options, folder / "run", tell, recorder)
         tell(0, 0, "forecast")
         forecast = task.forecast()
         tell(0, 0, "writing the job")
         task.run("rtl")
+        return {"forecast": forecast}, None
+
+    return _planned(preset, options, folder, record)
+
+
+def _planned(
+    preset: Preset,
+    options: Options,
+    folder: Path,
+    record: Callable[[JobRecorder], tuple[dict[str, Any], AnswerPlan | None]],
+) -> JobPlan:
+    """Writes a folder's data and plan; ``record`` returns what else the plan tells of it, and its answers."""
+    with open(folder / "data.bin", "wb") as data:
+        design = design_entry(preset.name, _configured(preset, options))
+        recorder = JobRecorder(data, design["table"])
+        more, answers = record(recorder)
         recorder.finished()
-        about = {"gradloom": __version__, "preset": preset.name, "options": _plain(options), "forecast": forecast}
-        plan = recorder.plan(design, about)
+        about = {"gradloom": __version__, "preset": preset.name, "options": _plain(options), **more}
+        plan = recorder.plan(design, about, answers)
     (folder / "job.json").write_text(plan.text(), encoding="utf-8")
     return plan
 

@@ -76,7 +76,7 @@ class JobRecorder:
         """Writes a read down; zeros."""
         self._settle()
         self._reads.append((int(offset), int(length)))
-        self._window = max(self._window, int(offset) + int(length))
+        self.reserve(int(offset) + int(length))
         return bytes(length)
 
     def run(self, offset: int, commands: int, *, timeout: float | None = None) -> ProgramCounters:
@@ -85,7 +85,7 @@ class JobRecorder:
             self._end_stage()
         self._settle(program=int(offset))
         self._program = int(offset), int(commands)
-        self._window = max(self._window, int(offset) + int(commands) * COMMAND_BYTES)
+        self.reserve(int(offset) + int(commands) * COMMAND_BYTES)
         # Of memory, only the program itself is as it was: machines do not write that.
         code = self._known.get(int(offset), b"")
         self._known = {int(offset): code} if len(code) == commands * COMMAND_BYTES else {}
@@ -113,7 +113,7 @@ class JobRecorder:
         end = offset + len(content)
         self._known = {at: each for at, each in self._known.items() if at + len(each) <= offset or at >= end}
         self._known[offset] = content
-        self._window = max(self._window, end)
+        self.reserve(end)
 
     def _write(self, offset: int, content: bytes) -> None:
         self._writes.append((offset, self.held(content), len(content)))
