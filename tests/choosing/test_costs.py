@@ -53,8 +53,12 @@ CHOICES = {
 
 #: What is scaled by parameters is rougher in a model so small: cycles and programs are off by so much at most. Those
 #: of SmolLM2 are within 0.11 % (docs/examples/programs/choose_costs.py).
-ROUGH = {"stored as codes": (0.01, 0.03), "several texts": (0.02, 0.015)}
-USUAL = 0.01, 0.005
+ROUGH = {
+    "stored as codes": (0.01, 0.03),
+    "several texts": (0.02, 0.015),
+    "all linears of the last layers": (0.009, 0.005),
+}
+USUAL = 0.005, 0.005
 #: Without GRADLOOM_DEEP=1.
 QUICK = ("all linears of the last layers", "norms of the last layers")
 
