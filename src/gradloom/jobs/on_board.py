@@ -12,7 +12,7 @@ import socket
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,14 @@ class Started:
     received: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Recorded:
+    """What a plan tells of a folder besides its request; ``answers``: of a folder that answers."""
+
+    about: dict[str, Any] = field(default_factory=dict)
+    answers: AnswerPlan | None = None
+
+
 def write_job(preset: Preset, options: Options, folder: Path | str, *, progress: Progress | None = None) -> WrittenJob:
     """Writes a fine-tune as a job folder.
 
@@ -112,8 +120,8 @@ def write_answers(
         raise ValueError(f"job={folder}: must be left out, {preset.name} is no language model")
     boards.require_agent(boards.find(preset.board), f"job={folder}")
 
-    def record(recorder: JobRecorder) -> tuple[dict[str, Any], AnswerPlan | None]:
-        return {}, preset.workload.function("answers")(asked, options, progress or silent, recorder)
+    def record(recorder: JobRecorder) -> _Recorded:
+        return _Recorded(answers=preset.workload.function("answers")(asked, options, progress or silent, recorder))
 
     with staged(folder, verb="infer --job") as stage:
         plan = _planned(preset, options, stage, record)
@@ -126,31 +134,26 @@ def _recorded(preset: Preset, asked: Options, folder: Path, tell: Progress) -> J
     # What runs programs, and not a model of it; here the board.
     options = dataclasses.replace(asked, engine="rtl")  # type: ignore[call-arg]
 
-    def record(recorder: JobRecorder) -> tuple[dict[str, Any], AnswerPlan | None]:
+    def record(recorder: JobRecorder) -> _Recorded:
         task, _ = prepared(preset, options, folder / "run", tell, recorder)
         tell(0, 0, "forecast")
         forecast = task.forecast()
         tell(0, 0, "writing the job")
         task.run("rtl")
-        return {"forecast": forecast}, None
+        return _Recorded(about={"forecast": forecast})
 
     return _planned(preset, options, folder, record)
 
 
-def _planned(
-    preset: Preset,
-    options: Options,
-    folder: Path,
-    record: Callable[[JobRecorder], tuple[dict[str, Any], AnswerPlan | None]],
-) -> JobPlan:
-    """Writes a folder's data and plan; ``record`` returns what else the plan tells of it, and its answers."""
+def _planned(preset: Preset, options: Options, folder: Path, record: Callable[[JobRecorder], _Recorded]) -> JobPlan:
+    """Writes a folder's data and plan."""
     with open(folder / "data.bin", "wb") as data:
         design = design_entry(preset.name, _configured(preset, options))
         recorder = JobRecorder(data, design["table"])
-        more, answers = record(recorder)
+        made = record(recorder)
         recorder.finished()
-        about = {"gradloom": __version__, "preset": preset.name, "options": _plain(options), **more}
-        plan = recorder.plan(design, about, answers)
+        about = {"gradloom": __version__, "preset": preset.name, "options": _plain(options), **made.about}
+        plan = recorder.plan(design, about, made.answers)
     (folder / "job.json").write_text(plan.text(), encoding="utf-8")
     return plan
 
