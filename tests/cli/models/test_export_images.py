@@ -29,14 +29,18 @@ def test_labels_and_logits_are_those_of_infer(run, tuned):
     assert (told["format"], told["codes"], told["bytes"]) == ("onnx", "nf4", Path("tuned.onnx").stat().st_size)
     words = ("infer", "digits-ulx3s", "--adapter", "tuned", "--data", "images.npz", "--engine", "float")
     assert run(*words, "-o", "answers.npz")[0] == 0
-    answers, session = np.load("answers.npz"), onnxruntime.InferenceSession("tuned.onnx")
+    with np.load("answers.npz") as file:
+        answers = dict(file)
+    session = onnxruntime.InferenceSession("tuned.onnx")
     shape = [-1, *session.get_inputs()[0].shape[1:]]
     (logits,) = session.run(None, {"pixels": (tuned.astype(np.float32) / np.float32(255)).reshape(shape)})
     assert np.array_equal(logits.argmax(axis=1), answers["labels"])
     assert np.linalg.norm(logits - answers["logits"]) <= 1e-4 * np.linalg.norm(answers["logits"])
     # The adapter is in it.
     assert run("infer", "digits-ulx3s", "--data", "images.npz", "--engine", "float", "-o", "base.npz")[0] == 0
-    assert np.linalg.norm(np.load("base.npz")["logits"] - logits) > 1e-2 * np.linalg.norm(logits)
+    with np.load("base.npz") as file:
+        base = file["logits"]
+    assert np.linalg.norm(base - logits) > 1e-2 * np.linalg.norm(logits)
 
 
 def test_what_cannot_be_is_refused_in_one_line(run, tuned):
