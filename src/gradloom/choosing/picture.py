@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.output import some
+from gradloom.systems.plots import headline
 
 __all__ = ["plot_choice"]
 
@@ -60,9 +61,7 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
         left.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         left.xaxis.set_minor_locator(NullLocator())
         left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    left.set_title(
-        f"{result['model']} on {result['board']}: {some(result['candidates'], 'candidate')}", loc="left", fontsize=10
-    )
+    headline(left, f"{result['model']} on {result['board']}: {some(result['candidates'], 'candidate')}")
     left.legend(frameon=False, fontsize=8)
     before, losses = result["held_out_before"], [row["held_out"] for row in rows]
     near = not losses or before - min(losses) < _NEAR * (max(losses) - min(losses) or 1)
@@ -74,7 +73,7 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
     right.set(xlabel="seconds of the fine-tune, forecast", ylabel=f"held-out loss after the short run, nats {each}")
     right.margins(0.2)
     title = "finalists, the chosen one filled"
-    right.set_title(title if near else f"{title}; before: {before:.4g}", loc="left", fontsize=10)
+    headline(right, title if near else f"{title}; before: {before:.4g}")
     if near:
         right.legend(frameon=False, fontsize=8)
     for axes in (left, right):

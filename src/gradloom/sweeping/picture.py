@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gradloom.output import some
-from gradloom.systems.plots import GREY, INK, LINE, SOFT, save
+from gradloom.systems.plots import GREY, INK, LINE, SOFT, headline, save
 
 from .run import pareto
 
@@ -45,7 +45,7 @@ def plot_pareto(path: Path | BinaryIO, rows: Sequence[Mapping[str, str]]) -> Non
             _front(right, points, "accuracy", "accuracy by the reference, %", sign=-1, factor=100)
         else:
             _front(right, points, "memory_bytes", "memory, MB", factor=1e-6)
-        left.set_title(f"{preset}: {some(len(points), 'point')}", fontsize=10, color=INK, loc="left")
+        headline(left, f"{preset}: {some(len(points), 'point')}")
     save(figure, path)
 
 

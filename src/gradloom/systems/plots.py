@@ -1,6 +1,7 @@
 """Pictures of fine-tunes."""
 
 import itertools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,9 +10,11 @@ import numpy as np
 
 from gradloom.output import some
 
-__all__ = ["GREY", "INK", "LINE", "SOFT", "plot_loss", "plot_steps", "save"]
+__all__ = ["GREY", "INK", "LINE", "SOFT", "headline", "plot_loss", "plot_steps", "save"]
 
 INK, LINE, SOFT, GREY = "#333333", "#1f6f8b", "#9fc5d1", "#777777"
+#: Share of a part of a figure that its axes have at least in width.
+_WIDTH = 0.85
 #: Colours of phases; where there are more phases, the colours come again with a pattern.
 _PHASES = ("#1f6f8b", "#63a4b8", "#9fc5d1", "#c9dfe6", "#d9b382", "#c98b5a", "#8f8f8f", "#c4c4c4")
 
@@ -48,13 +51,11 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
     axes.locator_params(axis="x", integer=True)
     _from_zero(axes)
     axes.legend(frameon=False)
-    axes.set_title(
+    headline(
+        axes,
         f"{metrics['model']}, rank {metrics['rank']}, {some(metrics['samples'], 'sample')}: accuracy "
         f"{100 * metrics['accuracy_before']:.1f} % before, {100 * metrics['accuracy_after']:.1f} % after "
         f"({metrics['engine']})",
-        fontsize=10,
-        color=INK,
-        loc="left",
     )
     if cycles:
         bar = grid[1, 0]
@@ -94,13 +95,27 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
     axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
     _from_zero(axes)
-    axes.set_title(
-        f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after ({metrics['engine']})",
-        fontsize=10,
-        color=INK,
-        loc="left",
+    headline(
+        axes, f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after ({metrics['engine']})"
     )
     save(figure, path)
+
+
+def headline(axes: Any, text: str) -> None:
+    """A title of as many lines as its part of the figure needs: names of models and lists of layers are of any length.
+
+    Dollars are dollars, not mathematics.
+    """
+    title = axes.set_title("", fontsize=10, color=INK, loc="left", parse_math=False)
+    room = _WIDTH * axes.figure.bbox.width / axes.get_gridspec().ncols
+    measure, font = axes.figure.canvas.get_renderer().get_text_width_height_descent, title.get_fontproperties()
+    lines = [""]
+    for piece in re.split(r"(?<=[ /_.-])", text):
+        for part in [piece] if measure(piece, font, False)[0] <= room else piece:
+            if measure(lines[-1] + part.rstrip(), font, False)[0] > room:
+                lines.append("")
+            lines[-1] += part
+    title.set_text("\n".join(line.rstrip() for line in lines))
 
 
 def _held_out(axes: Any, metrics: Mapping[str, Any]) -> bool:
