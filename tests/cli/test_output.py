@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from gradloom.cli import output as cli_output
 from gradloom.models.adapters.language.merged import Merged, write_folder
 from gradloom.models.datasets import default_split
 from gradloom.models.files.tensors import write_safetensors
@@ -419,3 +421,13 @@ def test_a_verb_leaves_the_collector_to_its_process(run, tmp_path):
     before = gc.get_freeze_count()
     assert run("generate", "nf4-decode", "-o", tmp_path / "out")[0] == 0
     assert gc.get_freeze_count() <= before
+
+
+def test_what_begins_again_is_estimated_from_there(capsys, monkeypatch):
+    times = iter([0.0, 100.0, 1000.0, 1001.0])
+    monkeypatch.setattr(cli_output, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    with cli_output.progress_bar(False) as tell:
+        for done in (0, 50, 0, 50):
+            tell(done, 100, "judging")
+    half, again = (line for line in capsys.readouterr().err.splitlines() if "50 of 100" in line)
+    assert half == "judging: 50 of 100, about 2 min left" and again == "judging: 50 of 100"

@@ -176,7 +176,10 @@ def _progress(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
             if (text, tenth) != last:
                 last = text, tenth
                 now = time.monotonic()
-                since, first = begun.setdefault(text, (now, done))
+                # What begins again, such as the judging of each epoch, is estimated from there.
+                if text not in begun or done <= begun[text][1]:
+                    begun[text] = now, done
+                since, first = begun[text]
                 left = _left((now - since) * (total - done) / (done - first)) if done > first else ""
                 pulse.line(text if tenth < 0 else f"{text}: {done:,} of {total:,}{left}")
 
