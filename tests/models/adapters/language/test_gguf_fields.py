@@ -46,6 +46,17 @@ def test_what_is_written_is_read(tiny, adapters, tmp_path):
         "blk.1.ffn_down.weight.lora_a": (2, 128),
         "blk.1.ffn_down.weight.lora_b": (64, 2),
     }
+    # llama.cpp takes an adapter beside a model whose architecture has the same name.
+    for change, name in (({"unturned": (1,)}, "smollm3"), ({"score": 0.1}, "granite")):
+        other = tmp_path / f"{name}.gguf"
+        saved(other, replace(tiny, **change), adapters)
+        its = GgufFile(other)
+        assert its.fields == file.fields | {"general.architecture": name}
+        for each in file.tensors:
+            np.testing.assert_array_equal(its.tensor(each), file.tensor(each))
+        assert load_gguf_lora(other, replace(tiny, **change)).keys() == adapters.keys()
+        with pytest.raises(ValueError, match=f'architecture="{name}": must be "llama"'):
+            load_gguf_lora(other, tiny)
     for found in (load_gguf_lora(path, tiny), load_gguf_lora(path, tiny, rank=2), load_linears(path, tiny)):
         assert list(found) == list(adapters)
         for name, each in adapters.items():

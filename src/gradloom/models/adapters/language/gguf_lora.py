@@ -16,7 +16,7 @@ import numpy as np
 
 from ...files.keys import check_keys, shown
 from ...files.language.gguf import GGUF_SUFFIX, MAGIC, GgufFile, gguf_linear, turned_pairs
-from ...files.language.gguf_families import ARCHITECTURES, architecture_of
+from ...files.language.gguf_families import Architecture, architecture_of
 from ...language import LanguageModel
 from ..config import ALPHA_MOST
 from ..lora import Adapter, adapter_of, load_lora
@@ -44,7 +44,7 @@ def write_gguf_lora(file: BinaryIO, model: LanguageModel, adapters: Mapping[str,
     """
     if not adapters:
         raise ValueError("adapters has none: at least 1 is needed")
-    family = architecture_of(model, "a GGUF adapter")
+    architecture, family = architecture_of(model, "a GGUF adapter")
     linears = {each.name for each in model.linears}
     alpha = float(np.float32(next(iter(adapters.values())).scale * next(iter(adapters.values())).rank))
     tensors: dict[str, np.ndarray] = {}
@@ -64,7 +64,7 @@ def write_gguf_lora(file: BinaryIO, model: LanguageModel, adapters: Mapping[str,
             b if heads is None else turned_pairs(b, heads, back=True), "<f4"
         )
     fields: dict[str, str | float | int] = {
-        "general.architecture": family,
+        "general.architecture": architecture,
         "general.type": "adapter",
         "adapter.type": "lora",
         "general.name": model.name,
@@ -98,9 +98,9 @@ def _field(key: str, value: str | float | int) -> bytes:
     return _text(key) + struct.pack("<II", _UINT, value)
 
 
-def _heads(model: LanguageModel, linear: str, family: str) -> int | None:
+def _heads(model: LanguageModel, linear: str, family: Architecture) -> int | None:
     """Heads of a linear whose rows llama.cpp has in another order."""
-    if not ARCHITECTURES[family].paired:
+    if not family.paired:
         return None
     return {"q_proj": model.heads, "k_proj": model.kv_heads}.get(linear.rsplit(".", 1)[-1])
 
@@ -119,8 +119,8 @@ def load_gguf_lora(path: str | Path, model: LanguageModel, *, rank: int | None =
 
 
 def _adapters(file: GgufFile, model: LanguageModel, wanted: int | None) -> dict[str, Adapter]:
-    family = architecture_of(model, "a GGUF adapter")
-    for key, value in (("general.type", "adapter"), ("general.architecture", family), ("adapter.type", "lora")):
+    architecture, family = architecture_of(model, "a GGUF adapter")
+    for key, value in (("general.type", "adapter"), ("general.architecture", architecture), ("adapter.type", "lora")):
         found = file.fields.get(key)
         if found != value:
             raise ValueError(f"{key}={shown(found)}: must be {shown(value)}")

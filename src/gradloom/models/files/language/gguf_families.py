@@ -77,12 +77,21 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 }
 
 
-def architecture_of(model: LanguageModel, what: str) -> str:
-    """Name of the family that has a model's parts; ``what`` else cannot be had of it."""
+#: llama.cpp's names of families with LLaMA's tensors, by the field of a model that LLaMA has not: their adapters are
+#: read and written, their models not.
+_ADAPTED = {"unturned": "smollm3", "score": "granite"}
+
+
+def architecture_of(model: LanguageModel, what: str) -> tuple[str, Architecture]:
+    """Name of the family that has a model's parts, and its order of rows; ``what`` else cannot be had of it."""
     fields = {each for one in ARCHITECTURES.values() for each in one.parts}
     plain = LanguageModel.__dataclass_fields__
     own = {each: getattr(model, each) for each in fields if getattr(model, each) != plain[each].default}
     found = next((name for name, each in ARCHITECTURES.items() if each.parts == own), None)
     if found is None or model.fused or model.turned is not None:
-        raise ValueError(f"{model.name}: {what} is of {', '.join(ARCHITECTURES)}, whose parts this model has not")
-    return found
+        known = ", ".join((*ARCHITECTURES, *_ADAPTED.values()))
+        raise ValueError(f"{model.name}: {what} is of {known}, whose parts this model has not")
+    family = ARCHITECTURES[found]
+    if not family.parts:
+        found = next((name for each, name in _ADAPTED.items() if getattr(model, each)), found)
+    return found, family
