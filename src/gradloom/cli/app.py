@@ -5,7 +5,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-__all__ = ["PANELS", "app"]
+__all__ = ["PANELS", "Interrupted", "app"]
 
 #: Verbs in the order of their use, by what they are for.
 PANELS = {
@@ -18,8 +18,19 @@ PANELS = {
 }
 
 
+class Interrupted(BaseException):
+    """An interrupt within a verb, its cause; typer makes an exit code of the interrupt itself."""
+
+
 class _Panels(TyperGroup):
     """A group of verbs in panels."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the verb."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of verbs in the order of their use."""

@@ -20,7 +20,7 @@ from gradloom import __version__
 from gradloom.output import is_full
 
 from . import faces, lists
-from .app import app
+from .app import Interrupted, app
 from .design import designs, energy, generate, sweep, units
 from .field import card, package
 from .learn import choose, digits, infer, plan, tune
@@ -85,6 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = [each for each in (sys.argv[1:] if arguments is None else arguments) if each != "--traceback"]
     # Asking a unit for its shape leaves it unused.
     warnings.filterwarnings("ignore", message=".*created but never used")
+    notes: list[str] = []
     try:
         with _terminable():
             faces.take(_completed() or given)
@@ -94,8 +95,10 @@ def main(arguments: list[str] | None = None) -> None:
         code = done.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except _Terminated:
-        code = 143
+    except Interrupted as ended:
+        code, notes = 130, getattr(ended.__cause__, "__notes__", [])
+    except _Terminated as ended:
+        code, notes = 143, getattr(ended, "__notes__", [])
     except SystemExit as ended:
         # Where the reader has gone, rich and typer end with 1.
         code = 0 if isinstance(ended.__context__, BrokenPipeError) else ended.code
@@ -127,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
         code = 1
     if code in (130, 143):  # 130 is typer's own word for an interrupt, too
-        print("interrupted" if code == 130 else "terminated", file=sys.stderr)
+        print("; ".join(("interrupted" if code == 130 else "terminated", *notes)), file=sys.stderr)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -86,7 +86,12 @@ def _finetune(
         return packaged
     job.tell(0, 0, "forecast")
     forecast = task.forecast()
-    outcome = task.run(options.engine)
+    try:
+        outcome = task.run(options.engine)
+    except BaseException as ended:
+        if not isinstance(ended, Exception) and (kept := task.kept()):
+            ended.add_note(f"{kept}; the same command with --resume continues")
+        raise
     if host is not None:
         host.finished()
     if options.engine == "rtl" and compare:

@@ -247,6 +247,10 @@ class Task:
         """What was fine-tuned, above the picture."""
         return self.job.preset.workload.title
 
+    def kept(self) -> str:
+        """What an interrupted fine-tune goes on from, in words; empty where there is nothing."""
+        return ""
+
     def finish(self) -> None:
         """Removes files that only an interrupted fine-tune needs.
 

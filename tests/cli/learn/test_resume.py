@@ -126,3 +126,15 @@ def test_metrics_say_what_repeats_the_run(run, here):  # noqa: F811
     code, out, err = run("finetune", model, *words, "-o", "two", "--json")
     assert code == 0, err
     assert json.loads(out) == told
+
+
+def test_an_interrupt_says_how_a_fine_tune_goes_on(run, here, monkeypatch):
+    """Once a checkpoint is there, and not before."""
+    interrupt_after(monkeypatch, 3)
+    kept = "out/checkpoint.npz has 3 steps; the same command with --resume continues"
+    for preset, engine in ((QLORA, "float"), (QLORA, "reference"), (INSTANT, "reference")):
+        _, _, err = run(*asked(preset, engine, "-o", "out"))
+        assert err.splitlines()[-1] == f"interrupted; {kept}"
+    interrupt_after(monkeypatch, 1)
+    _, _, err = run(*asked(QLORA, "float", "--keep", "2", "-o", "none"))
+    assert err.splitlines()[-1] == "interrupted"

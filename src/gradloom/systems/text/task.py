@@ -280,6 +280,10 @@ class TextTask(Task):
         self.point = ResumePoint(self.job.output, request, every=self.job.options.keep)
         self.begun = self.point.load() if self.job.options.resume else None
 
+    def kept(self) -> str:
+        """See :class:`~..task.Task`."""
+        return self.point.kept
+
     def finish(self) -> None:
         """See :class:`~..task.Task`."""
         self.point.remove()

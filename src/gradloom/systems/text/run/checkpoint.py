@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.output import marked, staged_file
+from gradloom.output import marked, some, staged_file
 
 __all__ = ["FILE", "ResumePoint"]
 
@@ -31,6 +31,8 @@ class ResumePoint:
     def __init__(self, folder: Path, request: Mapping[str, Any], *, every: int) -> None:
         self.path, self.every = folder / FILE, every
         self.request = json.loads(json.dumps(request))
+        #: What this run has kept, in words; empty before.
+        self.kept = ""
 
     def load(self) -> dict[str, Any]:
         """Loads the kept state.
@@ -66,6 +68,7 @@ class ResumePoint:
         marked(self.path.parent, verb="finetune")
         with staged_file(self.path) as file:
             file.write(made.getbuffer())
+        self.kept = f"{self.path} has {some(step, 'step')}"
 
     def remove(self) -> None:
         """The fine-tune is complete."""
