@@ -176,13 +176,16 @@ def test_a_wrong_request_is_one_line(small, options, message):
     assert "\n" not in str(error.value) and not (small / "out" / "metrics.json").exists()
 
 
-def test_bad_lines_are_counted_where_that_was_asked_for(small):
+def test_bad_lines_are_counted_where_that_was_asked_for(small, run):
     path = small / "chat.jsonl"
     path.write_text(path.read_text() + "\nno JSON\n")
     with pytest.raises(ValueError, match=r"chat\.jsonl: line 11: is no JSON"):
         tuned(small, engine="float", steps=1)
     told = tuned(small, engine="float", steps=1, skip_bad=True)["examples"]
     assert told["bad_lines"] == 1 and told["examples"] == 10 and "line 11: is no JSON" in told["first_bad"]
+    sizes = ("--seq", 16, "--rank", 4, "--engine", "float", "--steps", 1)
+    _, out, _ = run("finetune", small / "small", "--data", path, *sizes, "-o", small / "told", "--skip-bad")
+    assert f"1 line left out, the first: {path}: line 11: is no JSON" in " ".join(out.split())
 
 
 def test_the_last_windows_of_a_flat_text_may_be_held_out(small):

@@ -128,6 +128,8 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
             f"{metrics['tokens_left_out']:,} of "
             f"the text's {some(metrics['tokens'], 'token')} are left out"
         )
+    if bad := (metrics.get("examples") or {}).get("bad_lines"):
+        say(f"{some(bad, 'line')} left out, the first: {metrics['examples']['first_bad']}")
     clipped = metrics.get("saturated") or (metrics.get("health") or {}).get("saturated")
     if clipped:
         say(f"{some(clipped, 'word')} clipped")
