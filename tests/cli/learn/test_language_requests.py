@@ -105,7 +105,11 @@ BAD = {
     ),
     "a design that is not there": ((*SAY, "--engine", "reference", "--design", "no"), "design=no: has no report.json"),
     "no tokens": ((*SAY, "--tokens", "0"), "tokens=0: must be at least 1"),
-    "more tokens than the context": ((*SAY, "--tokens", "126"), "tokens=126: with the prompt's 3 there are more"),
+    "more tokens than the context": ((*SAY, "--tokens", "126"), "(the model's context); give --tokens 125"),
+    "a prompt longer than the context": (
+        ("infer", "small", "--prompt", "a" * 128),
+        "tokens=32: with the prompt's 128 there are more than 128 (the model's context); give a shorter prompt",
+    ),
     "an adapter of nothing": ((*SAY, "--adapter", "small"), "no such file"),
     "a clock that stands": (("generate", PRESET, "-o", "out", "--set", "clock_mhz=0"), "clock_mhz=0"),
     "a design beyond the board": (("generate", PRESET, "-o", "out", "--set", "depth=65536"), "genesys2 has"),

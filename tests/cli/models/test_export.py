@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from gradloom.models.adapters.language.gguf_lora import load_gguf_lora, write_gguf_lora
+from gradloom.models.adapters.language.instant import fresh_instant, save_instant
 from gradloom.models.adapters.language.lora_xs import fresh_cores, save_cores
 from gradloom.models.adapters.language.methods import IA3
 from gradloom.models.adapters.language.vectors import fresh_vectors, save_vectors
@@ -273,11 +274,15 @@ def test_lora_xs_becomes_plain_lora(run, place):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (("adapter", "-o", "x"), "to=None: must be given, one of onnx, gguf, mlx, peft, kohya, comfyui"),
+        (("adapter", "-o", "x"), "to: is needed, one of onnx, gguf, mlx, peft, kohya, comfyui: output=x does"),
         (("adapter", "-o", "x.onnx"), "to=onnx: must be gguf or mlx or peft, adapter holds a language model's adapter"),
         (("adapter", "-o", "x", "--to", "ollama"), "to=ollama: must be one of onnx"),
         (("adapter", "-o", "x", "--to", "gguf"), "output=x: must name a file that ends in .gguf"),
-        (("vectors", "-o", "x.gguf"), 'vectors: peft_type="IA3": has no A and B'),
+        (
+            ("vectors", "-o", "x.gguf"),
+            'vectors: peft_type="IA3": has no A and B, which this format is made of; merge it',
+        ),
+        (("instant", "-o", "x.gguf"), "has no A and B, which this format is made of; infer takes it as --adapter"),
         (("nowhere", "-o", "x.gguf"), "nowhere: no such file or folder"),
         ((".", "-o", "x.onnx"), ".: has no adapter_config.json of a fine-tune, nor network.json of an import"),
         (("m.gguf", "-o", "x", "--to", "peft"), "m.gguf: general.type=null"),
@@ -285,6 +290,7 @@ def test_lora_xs_becomes_plain_lora(run, place):
 )
 def test_what_cannot_be_is_refused_in_one_line(run, place, words, message):
     save_vectors("vectors", TINY, IA3, fresh_vectors(TINY, IA3, open_checkpoint("m.gguf").tensor))
+    save_instant("instant", TINY, fresh_instant(TINY, rank=2))
     code, out, err = run("export", *words, "--model", "m.gguf")
     assert (code, out, err.count("\n")) == (2, "", 1) and message in err
     assert not Path(words[2]).exists()

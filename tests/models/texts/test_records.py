@@ -155,7 +155,7 @@ def test_bytes_that_are_no_text_and_files_without_examples_are_refused(read, mod
     with pytest.raises(ValueError, match=r"held_out=.*has no example; .*line 1: is no JSON"):
         read("x", skip_bad=True, option="held_out")
     (tmp_path / "g.jsonl").write_bytes(b"GGUF\x03")
-    with pytest.raises(ValueError, match=r"data=.*g\.jsonl: is a GGUF file"):
+    with pytest.raises(ValueError, match=r"data=.*g\.jsonl: is a GGUF file, lines of JSON are needed"):
         read_records(tmp_path / "g.jsonl", *model, 8)
 
 

@@ -36,11 +36,11 @@ def test_records_are_refused_by_what_they_are(text, start, tmp_path):
     [
         ("a.jsonl", b"plain", r"holds records \(\.jsonl\)"),
         ("a.CSV", b"a,b\n1,2\n", r"holds records \(\.CSV\)"),
-        ("a.txt", "hé".encode("utf-16"), "is not UTF-8"),
+        ("a.txt", "hé".encode("utf-16"), "is not UTF-8 .*; save it as UTF-8"),
         ("a.txt", "he".encode("utf-16-le"), "character 1 is 0; is it UTF-16"),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid x\n", "is a Git LFS pointer"),
         ("a.txt", b"<!DOCTYPE html><html>", "is a page of HTML"),
-        ("a.txt", b"GGUF\x03", "is a GGUF file"),
+        ("a.txt", b"GGUF\x03", "is a GGUF file, a text is needed"),
     ],
 )
 def test_another_kind_of_file_is_named(name, content, message, tmp_path):

@@ -70,7 +70,7 @@ def export(
     """
     wanted = to or next((name for name, suffix in _SUFFIXES.items() if str(output).endswith(suffix)), None)
     if wanted is None:
-        raise ValueError(f"to=None: must be given, one of {', '.join(_KNOWN)}, where the output's name does not say it")
+        raise ValueError(f"to: is needed, one of {', '.join(_KNOWN)}: output={output} does not end as one of them")
     if wanted not in _KNOWN:
         raise ValueError(f"to={wanted}: must be one of {', '.join(_KNOWN)}")
     _check_output(Path(output), wanted, (source,))

@@ -9,6 +9,7 @@ __all__ = ["read_text"]
 
 #: Endings of files that hold records and no flat text.
 _RECORDS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
+_NEEDED = "a text is needed"
 _REMEDY = "must be flat text: write the texts themselves to a file"
 
 
@@ -20,15 +21,19 @@ def read_text(path: Path, option: str = "text") -> str:
     """
     kind = what_is(path)
     if kind is not None and path.stat().st_size:
-        raise ValueError(f"{option}={path}: is {kind}")
+        raise ValueError(f"{option}={path}: is {kind}, {_NEEDED}")
     if path.suffix.lower() in _RECORDS:
         raise ValueError(f"{option}={path}: holds records ({path.suffix}), {_REMEDY}")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{option}={path}: is not UTF-8 ({error.reason} at byte {error.start})") from None
+        raise ValueError(
+            f"{option}={path}: is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from None
     if "\0" in text:
-        raise ValueError(f"{option}={path}: is not UTF-8 text: character {text.index(chr(0))} is 0; is it UTF-16?")
+        raise ValueError(
+            f"{option}={path}: is not UTF-8 text: character {text.index(chr(0))} is 0; is it UTF-16? Save it as UTF-8"
+        )
     if _is_json(text):
         raise ValueError(f"{option}={path}: holds records of JSON, {_REMEDY}")
     return text

@@ -146,7 +146,7 @@ def _good(
             continue
         kind = what_is(file)
         if kind is not None:
-            raise ValueError(f"{option}={file}: is {kind}")
+            raise ValueError(f"{option}={file}: is {kind}, lines of JSON are needed")
         for number, line in lines_of(file):
             where = f"{file}: line {number}"
             try:

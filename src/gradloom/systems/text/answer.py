@@ -60,7 +60,8 @@ def plain_lora(source: Path, model: Path | str | None) -> tuple[LanguageModel, d
     method = LORA if is_gguf_adapter(source) else peft_method(source)
     if method not in (LORA, LORA_XS):
         kind = read_config(source)["peft_type"] if method is None else method.peft_type
-        raise ValueError(f"{source}: peft_type={shown(kind)}: has no A and B, which this format is made of; merge it")
+        remedy = "infer takes it as --adapter" if method is None else "merge it"
+        raise ValueError(f"{source}: peft_type={shown(kind)}: has no A and B, which this format is made of; {remedy}")
     named = str(model or model_of(source) or "smollm2-135m")
     if method is LORA and named in BUILT_IN and not Path(named).exists():
         # Known by its shapes, without weights.
@@ -169,9 +170,11 @@ def asking(options: TextAnswers, tell: Progress) -> tuple["_Prompt", Tokenizer]:
     if not given:
         raise ValueError("prompt: has no tokens, at least 1 is needed")
     if len(given) + tokens > checkpoint.model.context:
+        left = checkpoint.model.context - len(given)
         raise ValueError(
             f"tokens={tokens}: with the prompt's {len(given)} there are more than "
-            f"{checkpoint.model.context} (the model's context)"
+            f"{checkpoint.model.context} (the model's context); give "
+            + (f"--tokens {left}" if left > 0 else "a shorter prompt")
         )
     if blocks is not None and len(blocks) != checkpoint.model.layers:
         raise ValueError(f"adapter={learnt}: is from {len(blocks)} of {checkpoint.model.layers} blocks")

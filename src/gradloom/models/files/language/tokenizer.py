@@ -99,7 +99,7 @@ class Tokenizer:
         if self._model_size is not None and most >= self._model_size:
             raise ValueError(
                 f"token {most} ({self._backend.id_to_token(most)!r}) of the text: the model has {self._model_size} "
-                f"tokens, so this is another model's tokenizer"
+                f"tokens, so this is another model's tokenizer; put the model's own tokenizer.json beside its weights"
             )
 
     def spans(self, texts: Sequence[str], *, around: bool) -> list[tuple[list[int], list[tuple[int, int]]]]:
