@@ -35,8 +35,8 @@ __all__ = [
     "QuantizedLinear",
     "coded_linear",
     "keeps_groups",
-    "model_of",
     "quantize_linear",
+    "weights_of",
     "write_pack",
 ]
 
@@ -322,8 +322,8 @@ class PackedModel:
         return values.astype(np.float32).reshape(entry["shape"])
 
 
-def model_of(base: Path | str) -> LanguageModel | None:
-    """The language model of a pack, or of a file or folder of weights.
+def weights_of(base: Path | str) -> Checkpoint | None:
+    """A pack, or a language model's file or folder of weights.
 
     None where ``base`` is none that we read. A damaged pack is refused.
     """
@@ -332,9 +332,9 @@ def model_of(base: Path | str) -> LanguageModel | None:
     except (OSError, ValueError, KeyError, TypeError):
         packed = False
     if packed:
-        return PackedModel(base).model
+        return PackedModel(base)
     try:
-        return open_checkpoint(base).model
+        return open_checkpoint(base)
     except ValueError:
         return None
 

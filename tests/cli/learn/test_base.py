@@ -48,3 +48,22 @@ def test_a_model_with_other_norms_is_refused(run, ran, here, words):
     code, _, err = run(*words)
     assert code == 2 and OTHER in " ".join(err.split())
     assert sorted(here.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("card", "write", "{}", "--adapter", "run", "-o", "out"),
+        ("package", "sign", "run", "--base", "{}", "--key", "root.key", "--version", "1", "-o", "out"),
+    ],
+    ids=["card", "package"],
+)
+def test_a_pack_of_another_model_is_refused_for_boards(run, ran, here, words):
+    for name in ("small", "other"):
+        assert run("pack", name, "-o", f"{name}.pack")[0] == 0
+    assert run("package", "keys", "-o", "root.key")[0] == 0
+    code, _, err = run(*(each.format("other.pack") for each in words))
+    told = OTHER.replace("of other;", "of other.pack;")
+    assert code == 2 and told in " ".join(err.split()) and not (here / "out").exists()
+    code, _, err = run(*(each.format("small.pack") for each in words))
+    assert code == 0 and (here / "out").exists(), err

@@ -56,6 +56,7 @@ def load(
     from gradloom.models.adapters.words import pack_adapters
     from gradloom.models.pack import PackedModel
     from gradloom.output import check_file, staged_file
+    from gradloom.systems.text.base import check_base
 
     check_file(output, inputs=(source, *adapters))
     board = boards.find("genesys2")
@@ -64,6 +65,8 @@ def load(
     if len(adapters) >= card.MAX_SECTIONS:
         raise ValueError(f"adapter: at most {card.MAX_SECTIONS - 1}, not {len(adapters)}")
     packed = PackedModel(source)
+    for each in adapters:
+        check_base(Path(each), packed)
     blocks = [pack_adapters(packed.model, load_linears(each, packed.model)) for each in adapters]
     sections = [card.place("weights", [packed.weights], offset)]
     for number, block in enumerate(blocks):

@@ -161,8 +161,9 @@ def _make(
     from gradloom.delivery.keys import read_signer
     from gradloom.delivery.package import base_hash, make_package
     from gradloom.models.adapters.language.learnt import check_learnt
-    from gradloom.models.pack import model_of
+    from gradloom.models.pack import weights_of
     from gradloom.output import check_file
+    from gradloom.systems.text.base import check_base
 
     check_file(output, inputs=(adapter, base, key, card, parent))
     if (base is None) == (card is None):
@@ -172,9 +173,10 @@ def _make(
         return _make_for_board(adapter, output, card, signer, parent, **asked)
     assert base is not None
     digest, content, before = base_hash(base), read_content(adapter), None if parent is None else read_content(parent)
-    model = model_of(base)
-    if model is not None:
-        check_learnt(Path(adapter), model)
+    weights = weights_of(base)
+    if weights is not None:
+        check_learnt(Path(adapter), weights.model)
+        check_base(Path(adapter), weights)
     made, result = make_package(content, signer, base=digest, parent=before, **asked)
     _write(output, made)
     largest = max(float(abs(array).max(initial=0)) for array in content.tensors.values())
