@@ -59,7 +59,14 @@ def ran(llama, tensors, split, folder, jobs, tell=lambda *told: None):
     planned = [(offered(each), 3) for each in CHOICES]
     with threads(jobs) as made:
         return runs.short_runs(
-            llama, tensors.__getitem__, split, planned, seed=0, state=ChoiceState(folder, {}), tell=tell, threads=made
+            llama,
+            tensors.__getitem__,
+            split,
+            planned,
+            seed=0,
+            state=ChoiceState(folder, {}, {}),
+            tell=tell,
+            threads=made,
         )
 
 

@@ -105,10 +105,9 @@ class Chooser(ABC, Generic[OfferT]):
             "gradloom": __version__,
             "preset": self.preset.name,
             "data": digest(self.data),
-            "budget": asdict(self.budget),
             "seed": self.seed,
         }
-        state = ChoiceState(self.output, same | self.identity())
+        state = ChoiceState(self.output, same | self.identity(), asdict(self.budget))
         offers = self.offers(state, tell)
         within = [each for each in offers if not shortfalls(each, self.budget)]
         if not within:

@@ -27,17 +27,21 @@ class ChoiceState:
     folder : Path
     request : mapping
         Plain data that the results depend on; what another request left behind is refused.
+    budget : mapping
+        Plain data that losses depend on, as how long finalists learn does, and costs do not: of another budget, as of
+        one that was refused, costs are taken, and losses are not.
     """
 
-    def __init__(self, folder: Path, request: Mapping[str, Any]) -> None:
-        self.path, self.request = folder / FILE, json.loads(json.dumps(request))
+    def __init__(self, folder: Path, request: Mapping[str, Any], budget: Mapping[str, Any]) -> None:
+        self.path = folder / FILE
+        self.request, self.budget = (json.loads(json.dumps(each)) for each in (request, budget))
         self.points: dict[Point, dict[str, int]] = {}
         self.losses: dict[str, float] = {}
         if not self.path.is_file():
             return
         try:
             held = json.loads(self.path.read_text(encoding="utf-8"))
-            same = held["request"] == self.request
+            same, afforded = held["request"] == self.request, held["budget"] == self.budget
             points = {_point(point): figures for point, figures in held["points"]}
             losses = {key: math.inf if loss is None else float(loss) for key, loss in held["losses"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -48,7 +52,7 @@ class ChoiceState:
             raise ValueError(
                 f"output={folder}: holds the unfinished choice of another request; give another -o, or remove {FILE}"
             )
-        self.points, self.losses = points, losses
+        self.points, self.losses = points, losses if afforded else {}
 
     def keep_points(self, points: Mapping[Point, Mapping[str, int]]) -> None:
         """Notes the costs of small programs."""
@@ -72,6 +76,7 @@ class ChoiceState:
     def _write(self) -> None:
         held = {
             "request": self.request,
+            "budget": self.budget,
             "points": [[asdict(point), figures] for point, figures in self.points.items()],
             "losses": {key: loss if math.isfinite(loss) else None for key, loss in self.losses.items()},
         }

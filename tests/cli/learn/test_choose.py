@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import shlex
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from gradloom.choosing import finalists, points, quality, runs
 from gradloom.choosing import text as driver
 from gradloom.choosing.candidates import Candidate
+from gradloom.choosing.state import ChoiceState
 from gradloom.choosing.texts import split
 from gradloom.models.adapters.language.methods import METHODS
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
@@ -208,10 +210,27 @@ def test_an_interrupted_choice_goes_on(run, cloth, monkeypatch):
     monkeypatch.setattr(runs, "learns", interrupted)
     code, _, _ = run(*COMMON, "-o", "again", "--steps", "9")
     assert code == 130 and sorted(file.name for file in (cloth / "again").iterdir()) == [".gradloom", "unfinished.json"]
+    kept = json.loads((cloth / "again" / "unfinished.json").read_text())
+    left = cloth / "again", kept["request"], kept["budget"]
     code, _, err = run(*COMMON, "-o", "again", "--steps", "10")
     assert code == 2 and "holds the unfinished choice of another request" in err
+    held = ChoiceState(*left)
+    assert held.points and held.losses
+    # Losses are of a budget, which sets how long finalists learn; costs are not.
+    other = ChoiceState(*left[:2], {"seconds": 1.0})
+    assert other.points == held.points and not other.losses
     monkeypatch.setattr(runs, "learns", lambda *given, **options: made.append(given[3]) or learns(*given, **options))
     monkeypatch.setattr(points, "measure", None)
     assert chosen(run, "--steps", "9", output="again") == whole
     assert len(made) == len(set(made)) == len(whole["finalists"])
     assert not (cloth / "again" / "unfinished.json").exists()
+
+
+def test_what_a_refusal_offers_is_taken_in_the_same_folder(run, cloth, monkeypatch):
+    """The costs stay there, and are not counted again."""
+    code, _, err = run(*COMMON, "-o", "out", "--steps", "9", "--memory", "1kB")
+    given = re.search(r"give (--memory) (\S+)$", err.strip())
+    assert code == 2 and given, err
+    monkeypatch.setattr(points, "measure", None)
+    assert chosen(run, "--steps", "9", *given.groups(), output="out")["within"] > 0
+    assert not (cloth / "out" / "unfinished.json").exists()
