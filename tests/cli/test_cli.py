@@ -300,3 +300,16 @@ def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path,
         monkeypatch.setattr(module, "working", working, raising=False)
     code, _, err = run(*verb)
     assert code == 2 and "entered: " in err
+
+
+def test_the_first_line_stands_alone_behind_a_silence(capsys, monkeypatch):
+    import time
+
+    from gradloom.cli import output as cli_output
+
+    monkeypatch.setattr(cli_output._Pulse, "seconds", 0.05)
+    with cli_output.progress_bar(False, "a preset was found") as tell:
+        time.sleep(0.2)
+        tell(0, 1, "steps")
+    first, second, third, *_ = capsys.readouterr().err.splitlines()
+    assert (first.strip("."), second, third) == ("", "a preset was found", "steps: 0 of 1")

@@ -145,33 +145,18 @@ def progress_bar(quiet: bool, first: str | None = None) -> Iterator[Callable[[in
 
     A ``total`` of 0: nobody knows.
     """
-    if quiet or first is None:
-        with _progress(quiet) as tell:
-            yield tell
-        return
-    lines = [first]
-    with _progress(quiet) as tell:
-
-        def told(done: int, total: int, text: str) -> None:
-            while lines:
-                print(lines.pop(), file=sys.stderr, flush=True)
-            if tell is not None:
-                tell(done, total, text)
-
-        yield told
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
     if quiet:
         yield None
         return
+    head = [] if first is None else [first]
     if not sys.stderr.isatty():
         last: tuple[str, int] = ("", -1)
         begun: dict[str, tuple[float, int]] = {}
 
         def lines(done: int, total: int, text: str) -> None:
             nonlocal last
+            while head:
+                pulse.line(head.pop())
             tenth = 10 * done // total if total else -1
             if (text, tenth) != last:
                 last = text, tenth
@@ -194,6 +179,8 @@ def _progress(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
         task = bar.add_task("", total=None)
 
         def update(done: int, total: int, text: str) -> None:
+            while head:
+                bar.console.print(head.pop(), markup=False, highlight=False, soft_wrap=True)
             bar.update(task, completed=done, total=total or None, description=text)
 
         yield update
