@@ -57,27 +57,30 @@ def _with_forwards(m, intake, forward):
 
 
 class SlotMemory(wiring.Component):
-    """Slots of rows of codes of 16 bits: a beat is written in a cycle, and half of one is read.
+    """Slots of rows of codes of 16 bits: a beat is written in a cycle, and half of one is read, or a whole one.
 
     Parameters
     ----------
     slots : int
+    lanes : int
+        Codes that are read: 8 or 16.
 
     Members
     -------
     write : see :func:`tile_write`.
-    slot, row, half : of the half beat that is read, 8 codes. o : it, a cycle later.
+    slot, row, half : of the codes that are read, 8 a half; of 16, the first half. o : they, a cycle later.
     """
 
-    def __init__(self, *, slots):
+    def __init__(self, *, slots, lanes=8):
         self.slots = slots
+        self.lanes = lanes
         super().__init__(
             {
                 "write": In(tile_write(slots)),
                 "slot": In(range(max(slots, 2))),
                 "row": In(range(EDGE)),
                 "half": In(3),
-                "o": Out(4 * BEAT),
+                "o": Out(WIDE * lanes),
             }
         )
 
@@ -94,7 +97,7 @@ class SlotMemory(wiring.Component):
             into.data.eq(write.data),
             read.addr.eq(Cat(self.half[1:], self.row, self.slot[:bits])),
             # mutant other-half: self.o.eq(read.data[: 4 * BEAT]),
-            self.o.eq(read.data.word_select(delay(m, self.half[0], 1), 4 * BEAT)),
+            self.o.eq(read.data if self.lanes == 16 else read.data.word_select(delay(m, self.half[0], 1), 4 * BEAT)),
         ]
         return m
 

@@ -11,8 +11,8 @@ from .tile_port import EXPONENT, PEAK, TileRead
 
 __all__ = ["TilePeak", "TileResults", "results_of"]
 
-#: Words of a beat of results.
-_LANES = 8
+#: Words of half a beat of results.
+_HALF = 8
 
 
 class TilePeak(wiring.Component):
@@ -130,26 +130,29 @@ class TilePeak(wiring.Component):
 
 
 class TileResults(wiring.Component):
-    """Words of result slots: written a beat of 8, read 16 at a time.
+    """Words of result slots: written 8 or 16 at a time, read 16.
 
     An exponent a row. A word that is written counts in ``peak`` :attr:`latency` cycles later.
 
     Parameters
     ----------
     slots : int
+    lanes : int
+        Words that are written in a cycle: 8 or 16.
 
     Members
     -------
-    write : ``{valid, slot, row, beat, mask, exponent, words}``: 8 words of a row; the row's exponent is the last that
-        was written. Lanes without ``mask`` do not count in ``peak``.
+    write : ``{valid, slot, row, beat, mask, exponent, words}``: words of a row; its exponent is the last that was
+        written. Lanes without ``mask`` do not count in ``peak``.
     fresh : ``{valid, slot}``: the slot is empty; this cycle's words count.
     slot, read, words, exponent, peak, some : those of :class:`~.tile_port.ResultSignature`.
     """
 
     latency = TilePeak.latency
 
-    def __init__(self, *, slots):
+    def __init__(self, *, slots, lanes=_HALF):
         self.slots = slots
+        self.lanes = lanes
         slot = range(max(slots, 2))
         super().__init__(
             {
@@ -159,17 +162,17 @@ class TileResults(wiring.Component):
                             "valid": 1,
                             "slot": slot,
                             "row": range(EDGE),
-                            "beat": 3,
-                            "mask": _LANES,
+                            "beat": range(EDGE // lanes),
+                            "mask": lanes,
                             "exponent": signed(EXPONENT),
-                            "words": data.ArrayLayout(signed(WORD), _LANES),
+                            "words": data.ArrayLayout(signed(WORD), lanes),
                         }
                     )
                 ),
                 "fresh": In(data.StructLayout({"valid": 1, "slot": slot})),
                 "slot": In(slot),
                 "read": In(TileRead),
-                "words": Out(data.ArrayLayout(signed(WORD), 2 * _LANES)),
+                "words": Out(data.ArrayLayout(signed(WORD), 2 * _HALF)),
                 "exponent": Out(signed(EXPONENT)),
                 "peak": Out(signed(PEAK)),
                 "some": Out(1),
@@ -178,17 +181,17 @@ class TileResults(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        write, bits = self.write, (self.slots - 1).bit_length()
+        write, bits, whole = self.write, (self.slots - 1).bit_length(), self.lanes > _HALF
         halves = []
         for half in range(2):
             m.submodules[f"half_{half}"] = kept = memory.Memory(
-                shape=WORD * _LANES, depth=self.slots * EDGE * 4, init=[], attrs={"ram_style": "ultra"}
+                shape=WORD * _HALF, depth=self.slots * EDGE * 4, init=[], attrs={"ram_style": "ultra"}
             )
             port, read = kept.write_port(), kept.read_port()
             m.d.comb += [
-                port.en.eq(write.valid & (write.beat[0] == half)),
-                port.addr.eq(Cat(write.beat[1:], write.row, write.slot[:bits])),
-                port.data.eq(write.words),
+                port.en.eq(write.valid & (whole | (write.beat[0] == half))),
+                port.addr.eq(Cat(write.beat[-2:], write.row, write.slot[:bits])),
+                port.data.eq(write.words.as_value().word_select(half if whole else 0, WORD * _HALF)),
                 read.en.eq(self.read.en),
                 read.addr.eq(Cat(self.read.column, self.read.row, self.slot[:bits])),
             ]
@@ -204,7 +207,7 @@ class TileResults(wiring.Component):
             self.words.eq(Cat(halves)),
             self.exponent.eq(read.data),
         ]
-        peak = place(m, "peak", TilePeak(slots=self.slots, lanes=_LANES), platform)
+        peak = place(m, "peak", TilePeak(slots=self.slots, lanes=self.lanes), platform)
         m.d.comb += [
             peak.valid.eq(write.valid),
             peak.slot.eq(write.slot),
@@ -220,9 +223,9 @@ class TileResults(wiring.Component):
         return m
 
 
-def results_of(m, port, slots, platform):
+def results_of(m, port, slots, platform, lanes=_HALF):
     """Places result slots that a :class:`~.tile_port.ResultSignature` reads."""
-    results = place(m, "results", TileResults(slots=slots), platform)
+    results = place(m, "results", TileResults(slots=slots, lanes=lanes), platform)
     m.d.comb += [
         port.refuse.eq(port.asked >= slots),
         results.slot.eq(port.slot),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gradloom.rtl.engines.norm.engine import NormEngine
+from gradloom.rtl.engines.norm.sums import positions
 from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.norm import NormOpcode
 
@@ -39,16 +40,17 @@ def norm_cycles(opcode: int, operands: Mapping[str, int], by_row: bool, lanes: i
     rows, features = operands.get("rows", 0) + 1, operands.get("features", 0) + 1
     tiles = operands.get("tiles", 0) + 1 if opcode in (*_GATHER, *_ROWS) else 1
     segment, count = tiles * -(-features // lanes), rows
+    columns = opcode in _GATHER and not by_row
     if opcode in _ROWS:
         segment = (tiles - 1) * EDGE // lanes + -(-features // lanes)
-    elif opcode in _GATHER and not by_row:
+    elif columns:
         segment, count = tiles * rows, -(-features // lanes)
     sums, results = _READINGS[NormOpcode(opcode)]
-    paced = max(segment, lanes) * (count - 1) + segment
+    paced = max(segment, positions(lanes, columns=columns)) * (count - 1) + segment
     return (
         NormEngine.ready
         + tiles
-        + sums * (paced + NormEngine.settle(lanes))
+        + sums * (paced + NormEngine.settle(lanes, columns=columns))
         + results * (segment * count + NormEngine.finish)
         + (sums + results - 1) * NormEngine.again
     )

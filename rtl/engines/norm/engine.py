@@ -38,7 +38,7 @@ from .walk import NormWalk
 
 __all__ = ["RESULTS", "NormEngine"]
 
-#: Elements of a beat of memory.
+#: Words of a beat of results at least.
 _BEAT = 8
 #: Slots of results.
 RESULTS = 4
@@ -65,8 +65,8 @@ class NormEngine(wiring.Component):
 
     Cycles from a command taken to ``done``: :attr:`ready` and one a tile, then for each reading the beats and
     :meth:`settle` where sums come of it, :attr:`finish` where results do; :attr:`again` before each but the first.
-    Where sums come of it a row, or a column of beats by groups of features, takes as many cycles as there are lanes at
-    least; the last one takes its beats. A beat has as many features as there are lanes.
+    Where sums come of it a row, or a column of beats by groups of features, takes as many cycles as its sums have
+    :func:`~.sums.positions` at least; the last one takes its beats. A beat has as many features as there are lanes.
 
     Members
     -------
@@ -82,9 +82,9 @@ class NormEngine(wiring.Component):
     finish = _TO_WORDS + TileResults.latency
 
     @staticmethod
-    def settle(lanes):
-        """Cycles from the last beat of operands to its groups' values."""
-        return _TO_WORDS + NormSums.latency(lanes) + NormStatistics.latency
+    def settle(lanes, *, columns=False):
+        """Cycles from the last beat of operands to its groups' values; ``columns``: groups of features."""
+        return _TO_WORDS + NormSums.latency(lanes, columns=columns) + NormStatistics.latency
 
     def __init__(self, spec, config):
         self.slots, self.lanes = config.norm_slots, config.norm_lanes
@@ -114,7 +114,7 @@ class NormEngine(wiring.Component):
         there = delay(m, now, _TO_WORDS, reset_less=False)
         counts = delay(m, mask, _TO_WORDS - 1)
         lost = self._sums(m, platform, walk, lanes, there, counts)
-        results = results_of(m, self.store_o, RESULTS, platform)
+        results = results_of(m, self.store_o, RESULTS, platform, lanes=max(self.lanes, _BEAT))
         m.d.comb += [
             results.write.slot.eq(self._args.o),
             results.write.row.eq(self._args.o_row + there.row),
@@ -124,15 +124,17 @@ class NormEngine(wiring.Component):
             results.fresh.slot.eq(self._args.o),
         ]
         self._write(m, results, lanes, there, counts)
-        clipped = sum(Mux(there.valid, lane.clipped, 0) for lane in lanes)
-        m.d.sync += self.health.saturated.eq(clipped + lost)
+        # Half of the lanes each.
+        clipped = [Mux(there.valid, lane.clipped, 0) for lane in lanes]
+        halves = [registered(m, sum(clipped[n::2])) for n in range(2)]
+        m.d.sync += self.health.saturated.eq(sum(halves) + lost)
         return m
 
     def _write(self, m, results, lanes, there, counts):
-        """Words become results, two beats of half the lanes at once."""
+        """Words become results; of fewer lanes than a beat of results has words, two beats at once."""
         words, write = Cat(lane.word for lane in lanes), results.write
         made = there.valid & ~any_of(self._kind, SUMS)
-        if self.lanes == _BEAT:
+        if self.lanes >= _BEAT:
             m.d.comb += [write.valid.eq(made), write.beat.eq(there.beat), write.mask.eq(counts), write.words.eq(words)]
             return
         upper, lower = there.beat[0], registered(m, words)
@@ -214,8 +216,8 @@ class NormEngine(wiring.Component):
         ]
         # Tiles are looked at first, for the largest exponent.
         self._scan, self._scan_tile, self._refused = Signal(), Signal(4), Signal()
-        settle = self.settle(self.lanes)
-        left = Signal(range(max(settle, self.finish)))
+        settle = Mux(self._columns, self.settle(self.lanes, columns=True), self.settle(self.lanes))
+        left = Signal(range(max(self.settle(self.lanes, columns=True), self.finish)))
         with m.FSM(name="pass"):
             with m.State("IDLE"):
                 with m.If(begins):
@@ -265,12 +267,12 @@ class NormEngine(wiring.Component):
 
     def _operands(self, m, platform, walk):
         """Memories of operands, read where the walk is."""
-        args = self._args
+        args, codes = self._args, max(self.lanes, _BEAT)
         intakes = {}
         for port, unit in (
-            ("a", NormOperand(slots=self.slots)),
-            ("b", NormOperand(slots=self.slots)),
-            ("gain", NormGains()),
+            ("a", NormOperand(slots=self.slots, lanes=codes)),
+            ("b", NormOperand(slots=self.slots, lanes=codes)),
+            ("gain", NormGains(lanes=codes)),
         ):
             gain = port == "gain"
             memory = place(m, f"memory_{port}", unit, platform)
@@ -279,7 +281,7 @@ class NormEngine(wiring.Component):
             m.d.comb += [
                 memory.write.eq(intake.write),
                 memory.exponent.eq(intake.exponent),
-                memory.half.eq(Cat(walk.beat, Const(0, 1)) >> (3 - self._side)),
+                memory.half.eq((walk.beat << self._side) >> 3),
             ]
             intakes[port] = memory
         a, b, gains = (intakes[port] for port in ("a", "b", "gain"))
@@ -474,7 +476,7 @@ class NormEngine(wiring.Component):
             sums.features.eq(args.features),
             sums.more.eq(self._more),
             sums.fall.eq(self._fall),
-            sums.ahead.eq(args.a_row + delay(m, walk.row, _TO_WORDS - 2)),
+            sums.ahead.eq(args.a_row + delay(m, walk.row, _TO_WORDS - NormSums.lead(self.lanes))),
             *(sums.i[name].eq(there[name]) for name in ("first", "last", "beat")),
             sums.i.valid.eq(there.valid & any_of(kind, SUMS)),
             sums.i.row.eq(args.a_row + there.row),

@@ -67,7 +67,7 @@ class Kind(IntEnum):
 
 
 class NormLane(wiring.Component):
-    """Words of an element, by five multipliers in a row.
+    """Words of an element, by four multipliers in a row, and a small one behind the table of powers that is of LUTs.
 
     ::
 
@@ -171,7 +171,7 @@ class NormLane(wiring.Component):
         half12 = register(Mux(norm, scaled11 >> DEEP + ROOT_FRAC - UNIT - 1, scaled11 >> FACTOR - 1), signed(28))
         # mutant rounds-down: unit13 = register(half12 >> 1, signed(_NORMALISED))
         unit13 = register((half12 + 1) >> 1, signed(_NORMALISED))
-        power21 = self._power(m, scaled11, powers, later(group1.sum, 13))
+        power22 = self._power(m, scaled11, powers, later(group1.sum, 13))
 
         # Stages 14 to 16: times gain, gradient, its part along x or itself.
         gain4 = self._rounded(m, gain1, Cat(self.gain_down, Const(0, 1)))
@@ -207,7 +207,7 @@ class NormLane(wiring.Component):
 
         # Stage 25. What is added up is chosen early.
         plain8 = register(Mux(register(sums | largest), x7, rounded7), signed(2 * WIDE))
-        product24, power24 = later(product16, 8), soon(power21, 3)
+        product24, power24 = later(product16, 8), soon(power22, 2)
         added = sums | back_sums | largest | pulls
         upper, lower = register(norms | power), register(added | power)
         made = Mux(upper, Mux(lower, power24, product24), Mux(lower, later(plain8, 16), word24))
@@ -244,7 +244,7 @@ class NormLane(wiring.Component):
     def _power(self, m, product, powers, level14):
         """A power of two with 27 fraction bits.
 
-        Its argument is ``product`` shifted, of stage 11; unless ``powers``, less a level, of stage 14. Stage 21 has it.
+        Its argument is ``product`` shifted, of stage 11; unless ``powers``, less a level, of stage 14. Stage 22 has it.
         """
         register = partial(registered, m)
         # Stages 12 to 15.
@@ -253,7 +253,7 @@ class NormLane(wiring.Component):
         # mutant unlimited: argument14 = register(fine13, _ARGUMENT)
         argument14 = register(Mux(wide13 | ~_uniform(fine13[_ARGUMENT.width - 2 :]), least, fine13), _ARGUMENT)
         above15 = register(argument14 - Mux(powers, 0, level14), _ARGUMENT)
-        # Stages 16 to 19: the table, and how far the power is shifted right.
+        # Stages 16 to 20: the table, and how far the power is shifted right.
         rest = EXP2.rest
         base, slope = EXP2.table
         low_bits, high_bits = int(slope.max()).bit_length(), int(base.max()).bit_length()
@@ -266,14 +266,21 @@ class NormLane(wiring.Component):
         m.d.comb += read.addr.eq(above15[rest:EXPONENT_FRAC])
         rest17 = delay(m, above15[:rest], 2)
         slope17, base17 = register(read.data[:low_bits]), register(read.data[low_bits:])
-        rise18 = register(slope17 * rest17)
-        base18 = register((base17 << rest) + (1 << rest - 1))
+        # A slope times what is left of the argument, a bit of the slope after the other: the base, rounded, and three
+        # sums of rows, then two, then one.
+        rows = [Mux(bit, rest17, 0) << n for n, bit in enumerate(slope17)]
+        sums = [
+            register((base17 << rest) + (1 << rest - 1)),
+            *(register(sum(rows[first : first + 3])) for first in range(0, len(rows), 3)),
+        ]
+        sums19 = [register(sum(sums[n : n + 2])) for n in range(0, len(sums), 2)]
         whole = -above15[EXPONENT_FRAC:].as_signed()
         distance16 = register(whole)
         # Nothing is left of what does not count.
         far17 = register(Mux(distance16[6:].any() | ~delay(m, self.counts, 16), 63, distance16[:6]), 6)
-        value19 = register((base18 + rise18 + (1 << POWER_FRAC + rest)) >> rest, unsigned(POWER_FRAC + 2))
-        # Stages 20 and 21.
-        far19 = delay(m, far17, 2)
-        coarse20 = register((value19 << POWER - POWER_FRAC) >> (far19 & _COARSE))
-        return register(coarse20 >> register(far19[:_FINE]))
+        # mutant shorter: value20 = register((sums19[0] + (1 << POWER_FRAC + rest)) >> rest, unsigned(POWER_FRAC + 2))
+        value20 = register((sum(sums19) + (1 << POWER_FRAC + rest)) >> rest, unsigned(POWER_FRAC + 2))
+        # Stages 21 and 22.
+        far20 = delay(m, far17, 3)
+        coarse21 = register((value20 << POWER - POWER_FRAC) >> (far20 & _COARSE))
+        return register(coarse21 >> register(far20[:_FINE]))

@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ...formats.tiles.codes import EDGE
+from ...formats.tiles.codes import EDGE, WIDE
 from ...formats.tiles.records import BEAT
 from ...hierarchy import place
 from ...stream.delay import delay
@@ -24,15 +24,19 @@ class NormOperand(wiring.Component):
     Parameters
     ----------
     slots : int
+    lanes : int
+        Codes that are read: 8 or 16.
 
     Members
     -------
     write, exponent : of :func:`~..tile_load.records`.
-    slot, row, half : of the 8 codes that are read. codes, at : they and the tile's exponent, a cycle later.
+    slot, row, half : of the codes that are read, see :class:`~..tile_load.SlotMemory`. codes, at : they and the tile's
+        exponent, a cycle later.
     """
 
-    def __init__(self, *, slots):
+    def __init__(self, *, slots, lanes):
         self.slots = slots
+        self.lanes = lanes
         super().__init__(
             {
                 "write": In(tile_write(slots)),
@@ -40,14 +44,14 @@ class NormOperand(wiring.Component):
                 "slot": In(range(slots)),
                 "row": In(range(EDGE)),
                 "half": In(3),
-                "codes": Out(4 * BEAT),
+                "codes": Out(WIDE * lanes),
                 "at": Out(signed(8)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        tiles = place(m, "tiles", SlotMemory(slots=self.slots), platform)
+        tiles = place(m, "tiles", SlotMemory(slots=self.slots, lanes=self.lanes), platform)
         m.submodules.exponents = exponents = Memory(shape=signed(8), depth=self.slots, init=[])
         own, at = exponents.write_port(), exponents.read_port(domain="comb")
         m.d.comb += [
@@ -66,13 +70,19 @@ class NormOperand(wiring.Component):
 class NormGains(wiring.Component):
     """Gains and biases: a row a slot, of which two are read at once.
 
+    Parameters
+    ----------
+    lanes : int
+        Codes of each that are read: 8 or 16.
+
     Members
     -------
     write, exponent : of :class:`~..tile_load.TileIntake`.
-    gain, bias : slots. half : of both. gains, biases, gain_at, bias_at : 8 codes and an exponent each, a cycle later.
+    gain, bias : slots. half : of both. gains, biases, gain_at, bias_at : codes and an exponent each, a cycle later.
     """
 
-    def __init__(self):
+    def __init__(self, *, lanes):
+        self.lanes = lanes
         super().__init__(
             {
                 "write": In(tile_write(GAINS)),
@@ -80,8 +90,8 @@ class NormGains(wiring.Component):
                 "gain": In(range(GAINS)),
                 "bias": In(range(GAINS)),
                 "half": In(3),
-                "gains": Out(4 * BEAT),
-                "biases": Out(4 * BEAT),
+                "gains": Out(WIDE * lanes),
+                "biases": Out(WIDE * lanes),
                 "gain_at": Out(signed(8)),
                 "bias_at": Out(signed(8)),
             }
@@ -106,7 +116,7 @@ class NormGains(wiring.Component):
             read, at = rows.read_port(), exponents.read_port(domain="comb")
             m.d.comb += [
                 read.addr.eq(Cat(self.half[1:], slot)),
-                codes.eq(read.data.word_select(delay(m, self.half[0], 1), 4 * BEAT)),
+                codes.eq(read.data if self.lanes == 16 else read.data.word_select(delay(m, self.half[0], 1), 4 * BEAT)),
                 at.addr.eq(slot),
             ]
             m.d.sync += exponent.eq(at.data)

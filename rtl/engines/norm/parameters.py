@@ -17,15 +17,15 @@ class NormParameters(RecordParameters):
     norm_slots : int
         Tiles of either operand that the engine holds.
     norm_lanes : int
-        Elements a cycle: 4 or 8. Half of the lanes take twice the cycles.
+        Elements a cycle: 4, 8 or 16. Half of the lanes take twice the cycles.
     """
 
     norm_slots: int = parameter(8, 2, 16, power=True)
     norm_lanes: int = parameter(8, 4, 16, power=True)
 
     def resources(self) -> Resources:
-        """Five slices a lane, the square and the root."""
+        """Four slices a lane, the square and the root."""
         return Resources(
-            dsp={"norms": 5 * self.norm_lanes + 4},
+            dsp={"norms": 4 * self.norm_lanes + 4},
             bits={"norm operands": 2 * self.norm_slots * 64 * 64 * 16, "norm results": 4 * 64 * 64 * 48},
         )

@@ -11,12 +11,22 @@ from ...stream.delay import delay
 from .lane import HALVES, PRODUCT
 from .rows import NormRows
 
-__all__ = ["SECOND", "TOTAL", "NormSums", "total_layout"]
+__all__ = ["SECOND", "TOTAL", "NormSums", "positions", "total_layout"]
 
 #: Bits of both sums of a group, and of a lane's total.
 TOTAL, SECOND, _LANE = ROW, 60, 40
 #: Below all scores.
 _LEAST = -(1 << HALVES - 1)
+
+
+def _at_once(lanes):
+    """Lanes of a row that are added up at once: as many as leave a position for each beat of a row of a tile."""
+    return max(lanes * lanes // EDGE, 1)
+
+
+def positions(lanes, *, columns=False):
+    """Places of a segment that are added up one after another: its lanes, or some lanes of a row each."""
+    return lanes if columns else lanes // _at_once(lanes)
 
 
 def total_layout():
@@ -27,10 +37,10 @@ def total_layout():
 class NormSums(wiring.Component):
     """Adds up words of each lane in a segment, then lanes of a group.
 
-    The latter one after another.
+    The latter one after another; lanes of a row some at once.
 
-    A segment's last beat comes as many cycles as there are lanes after the one before it, or more; the last total of a
-    segment :meth:`latency` cycles after its last beat.
+    A segment's last beat comes as many cycles as there are :func:`positions` after the one before it, or more; the last
+    total of a segment :meth:`latency` cycles after its last beat.
 
     Parameters
     ----------
@@ -41,16 +51,21 @@ class NormSums(wiring.Component):
     columns : lanes of a segment are features of ``2**group`` a group, which may go on in the segments that follow;
         else all are of the row. largest : the largest word, not the sum. group, features : the latter less 1.
         more, fall : rows go on from what they had, shifted right; without ``more`` that is 0. Held.
-    ahead : the row of the beat two cycles later.
+    ahead : the row of the beat :meth:`lead` cycles later.
     i : a beat of ``words`` and ``seconds`` with ``valid``, ``mask``, ``first`` and ``last`` of its segment; ``row`` and
         ``beat`` are the segment's. Where sums are taken, words without ``mask`` are 0.
     o : :func:`total_layout`. Groups beyond the features have none.
     """
 
     @staticmethod
-    def latency(lanes):
+    def latency(lanes, *, columns=False):
         """Cycles from a segment's last beat to its last total."""
-        return 3 + lanes
+        return 5 - NormSums.lead(lanes) + positions(lanes, columns=columns)
+
+    @staticmethod
+    def lead(lanes):
+        """Cycles from the row that is looked up to its beat."""
+        return 2 - (_at_once(lanes) - 1).bit_length()
 
     def __init__(self, *, lanes):
         self.lanes = lanes
@@ -103,38 +118,42 @@ class NormSums(wiring.Component):
             totals.append(Cat(Mux(self.largest, most.as_unsigned(), total[:HALVES]), total[HALVES:]))
             seconds.append(second)
 
-        # Lanes of an ended segment, looked at one after another.
+        # Lanes of an ended segment, looked at one position after another.
         ended = delay(m, i.valid & i.last, 1, reset_less=False)
         row, beat = (delay(m, each, 1) for each in (i.row, i.beat))
         waiting = [[Signal(len(each), reset_less=True) for each in some] for some in (totals, seconds)]
-        active, lane = Signal(), Signal(range(lanes))
+        at_once = _at_once(lanes)
+        active, lane, last = Signal(), Signal(range(lanes)), Signal(range(lanes))
         own_row, own_beat = Signal.like(row), Signal.like(beat)
         with m.If(ended):
             m.d.sync += [active.eq(1), lane.eq(0), own_row.eq(row), own_beat.eq(beat)]
             for some, kept in zip((totals, seconds), waiting):
                 m.d.sync += [each.eq(one) for each, one in zip(kept, some)]
         with m.Else():
-            m.d.sync += lane.eq(lane + 1)
-            with m.If(lane == lanes - 1):
+            m.d.sync += lane.eq(lane + Mux(self.columns, 1, at_once))
+            with m.If(lane == last):
                 m.d.sync += active.eq(0)
 
         position, ones = Signal(range(EDGE)), Signal(range(EDGE))
         m.d.comb += [
+            last.eq(Mux(self.columns, lanes - 1, lanes - at_once)),
             position.eq(Mux(self.columns, Cat(lane, own_beat), lane)),
             ones.eq(Mux(self.columns, Array((1 << n) - 1 for n in range(8))[self.group], lanes - 1)),
         ]
-        # The lane's sums with what is to become of them, then the group's.
-        total, second = (delay(m, Array(each)[lane].as_signed(), 1) for each in waiting)
-        there = delay(m, active, 1, reset_less=False)
+        # The position's sums with what is to become of them, then the group's.
+        total, second = (self._at(m, some, lane, larger) for some, larger in zip(waiting, (self.largest, 0)))
+        steps = 3 - self.lead(lanes)
+        there = delay(m, active, steps, reset_less=False)
         fresh, index = (
-            delay(m, each, 1)
+            delay(m, each, steps)
             for each in ((position & ones) == 0, Mux(self.columns, position >> self.group, own_row)[: len(position)])
         )
+        whole = Mux(self.columns, (position & ones) == ones, lane == last)
         ends = delay(
             m,
-            # mutant beyond: active & ((position & ones) == ones),
-            active & ((position & ones) == ones) & (~self.columns | (position <= self.features)),
-            1,
+            # mutant beyond: active & whole,
+            active & whole & (~self.columns | (position <= self.features)),
+            steps,
             reset_less=False,
         )
         rows = place(m, "rows", NormRows(least=_LEAST), platform)
@@ -144,14 +163,31 @@ class NormSums(wiring.Component):
             *(getattr(rows.write, name).eq(self.o[name]) for name in ("valid", "index", "total")),
         ]
         before = Mux(fresh, rows.o, self.o.total)
-        # Scores are the lower bits alone.
-        one, other = before[:HALVES].as_signed(), total[:HALVES].as_signed()
-        larger = Mux(one > other, one, other)
         m.d.sync += self.o.valid.eq(ends)
         with m.If(there):
             m.d.sync += [
                 self.o.index.eq(index),
-                self.o.total.eq(Mux(self.largest, larger, before + total)),
+                self.o.total.eq(Mux(self.largest, _larger(before, total), before + total)),
                 self.o.second.eq(Mux(fresh, 0, self.o.second) + second),
             ]
         return m
+
+    def _at(self, m, waiting, lane, larger):
+        """Of the lanes at once from ``lane`` on the sum or, ``larger``, the largest; by groups of features one lane."""
+        at_once = _at_once(self.lanes)
+        side = (at_once - 1).bit_length()
+        some = [Array(waiting[n::at_once])[lane[side:]].as_signed() for n in range(at_once)]
+        if side:
+            # mutant all-lanes: some = list(some)
+            some = [Mux(~self.columns | (lane[:side] == n), one, 0) for n, one in enumerate(some)]
+        some = [delay(m, each, 1) for each in some]
+        while len(some) > 1:
+            pairs = [Mux(larger, _larger(a, b), a + b) for a, b in zip(some[::2], some[1::2])]
+            some = [delay(m, each, 1) for each in pairs]
+        return some[0]
+
+
+def _larger(one, other):
+    """The larger score; it is in the lower bits alone."""
+    one, other = (each[:HALVES].as_signed() for each in (one, other))
+    return Mux(one > other, one, other)

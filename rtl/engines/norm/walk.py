@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.tiles.codes import EDGE
+from .sums import positions
 
 __all__ = ["NormWalk"]
 
@@ -13,7 +14,8 @@ class NormWalk(wiring.Component):
     """Walks over the beats of rows of tiles, a segment after another.
 
     A segment is a row over all tiles or, ``columns``, a beat's column over all rows and tiles. Beats come in each cycle
-    from the one after ``start`` on; with ``paced`` a segment but the last takes at least ``lanes`` cycles.
+    from the one after ``start`` on; with ``paced`` a segment but the last takes at least as many cycles as its sums
+    have :func:`~.sums.positions`.
 
     Parameters
     ----------
@@ -51,12 +53,14 @@ class NormWalk(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        pace = self.lanes
-        busy, gap, age = Signal(), Signal(), Signal(range(pace))
+        busy, gap, age = Signal(), Signal(), Signal(range(self.lanes))
+        paced, old = Signal.like(age), Signal()
         row_ends, beat_ends, tile_ends = (Signal(name=f"{name}_ends") for name in ("row", "beat", "tile"))
         inner, outer = Mux(self.columns, row_ends, beat_ends), Mux(self.columns, beat_ends, row_ends)
         begins = Signal()
         m.d.comb += [
+            paced.eq(Mux(self.columns, positions(self.lanes, columns=True), positions(self.lanes)) - 1),
+            old.eq(age == paced),
             row_ends.eq(self.row == self.rows),
             tile_ends.eq(self.tile == self.tiles),
             # mutant ragged: self.full.eq(0),
@@ -82,11 +86,11 @@ class NormWalk(wiring.Component):
             with m.If(self.end):
                 m.d.sync += busy.eq(0)
             # mutant unpaced: with m.Elif(0):
-            with m.Elif(self.last & self.paced & (age != pace - 1)):
+            with m.Elif(self.last & self.paced & ~old):
                 m.d.sync += gap.eq(1)
         with m.If(busy):
-            m.d.sync += age.eq(Mux((self.valid & self.last | gap) & (age == pace - 1), 0, age + (age != pace - 1)))
-        with m.If(gap & (age == pace - 1)):
+            m.d.sync += age.eq(Mux((self.valid & self.last | gap) & old, 0, age + ~old))
+        with m.If(gap & old):
             m.d.sync += gap.eq(0)
         with m.If(self.start):
             m.d.sync += [busy.eq(1), begins.eq(1), age.eq(0), self.row.eq(0), self.tile.eq(0), self.beat.eq(0)]

@@ -19,7 +19,6 @@ from ..forwarding import CONFIG
 from .machine import NormConfig
 from .script import EPS_OPERANDS, Script, factor_operands, sizes
 
-NARROW_CONFIG = NormConfig(norm_slots=16, norm_lanes=4)
 _LOADED, _DONE = 1, 2
 
 
@@ -168,14 +167,15 @@ def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
     same([Program(seed, 12) for seed in range(3)], memory)
 
 
-@deep
-def test_half_of_the_lanes_take_twice_the_cycles(monkeypatch):
-    """Memory is the same; a row of an odd number of their beats ends in half a beat of memory."""
+@pytest.mark.parametrize("lanes", [pytest.param(4, marks=deep), 16])
+def test_other_lanes_make_the_same_in_other_cycles(monkeypatch, lanes):
+    """Of 4 lanes a row of an odd number of beats ends in half a beat of memory; of 16, sums are of 4 lanes at once."""
     monkeypatch.setitem(MODELS, "norm", NormTime)
-    programs = [Program(seed, 12, config=NARROW_CONFIG) for seed in range(3)]
-    same(programs, {})
-    fewer, more = (forecast(Program(0, 12, config=config)).phases["norm"] for config in (CONFIG, NARROW_CONFIG))
+    config = NormConfig(norm_slots=16, norm_lanes=lanes)
+    same([Program(seed, 12, config=config) for seed in range(3)], {})
+    fewer, more = sorted(forecast(Program(0, 12, config=each)).phases["norm"] for each in (CONFIG, config))
     assert fewer < more < 2 * fewer
+    assert more == forecast(Program(0, 12, config=CONFIG if lanes > 8 else config)).phases["norm"]
 
 
 def test_largest_groups_do_not_wrap(monkeypatch):
