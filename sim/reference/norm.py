@@ -25,6 +25,7 @@ from gradloom.rtl.formats.tiles.norm import (
     NARROWED,
     POWER,
     PULL,
+    PULL_WORD,
     REST,
     ROW_TILES,
     SIZE,
@@ -194,17 +195,27 @@ def softmax(codes: Words, at: Any, factor: tuple[int, int]) -> tuple[Words, int]
     return _powers(t - levels(_powers(t).sum(1, keepdims=True))), -POWER
 
 
-def pull_of(total: Words, p_at: Any) -> tuple[Words, int]:
-    """Rows' pulls from sums of p · dp, and how many were clipped; ``p_at``: exponent of p, at most -8."""
-    return saturate(half_up(total, np.minimum(-LIFT - np.asarray(p_at, np.int64), 63)), *_signed(25))
+def pull_of(total: Words, p_at: Any, dp_at: Any, least: int = 0) -> tuple[Words, Any, int]:
+    """Rows' pulls from sums of p · dp, the exponent of gradients that they go with, and how many were clipped.
+
+    ``p_at``, ``dp_at``: exponents of codes. A pull is in units of ``2**-8`` of such a gradient's. ``least``: bits that
+    sums lose at least.
+    """
+    p_at = np.asarray(p_at, np.int64)
+    shift = np.maximum(-LIFT - p_at, least)
+    pull, lost = saturate(half_up(total, np.minimum(shift, 63)), *_signed(PULL_WORD))
+    return pull, p_at + dp_at + shift + LIFT, lost
 
 
 def soft_gradient(
-    p: Words, p_at: Any, dp: Words, dp_at: Any, pull: Words, factor: tuple[int, int]
+    p: Words, p_at: Any, dp: Words, dp_at: Any, pull: tuple[Words, Any], factor: tuple[int, int]
 ) -> tuple[Words, Words]:
-    """Gradients of scores: words and exponents; ``dp`` and ``pull`` have a common unit."""
-    term = half_up(((dp << LIFT) - pull) * factor[0], FACTOR)
-    return term * p, np.asarray(p_at, np.int64) + dp_at - LIFT + FACTOR + factor[1]
+    """Gradients of scores: words and exponents; ``pull``: of rows, and their exponent."""
+    words, its = pull
+    top = np.maximum(dp_at, its)
+    lifted = under(dp, dp_at, top) << LIFT
+    term = half_up((lifted - (words >> np.minimum(top - its, 63))) * factor[0], FACTOR)
+    return term * p, np.asarray(p_at, np.int64) + top - LIFT + FACTOR + factor[1]
 
 
 class NormModel:
@@ -225,6 +236,8 @@ class NormModel:
         # Of SUMS: groups by index, as the engine keeps them.
         self.size, self.group, self.by_row = 1, 0, 0
         self.top, self.gradient_top = LEAST, 0
+        #: Exponent that the pulls of rows go with.
+        self.pull_at = 0
         self.least = self.half = 0
         self.kept = np.zeros((5, EDGE), np.int64)
         #: Of rows of a softmax: what was gathered last, of how many tiles, so far in halves of its unit or as a sum.
@@ -372,16 +385,16 @@ class NormModel:
             each(given)
 
     def _softmax_back(self, given: "_Operands") -> None:
-        given.tiles, given.more = 1, 0
-        for each in (self._pulls, self._soft_back):
-            each(given)
+        given.tiles, given.more, given.first = 1, 0, 0
+        self._pulls(given, 0)
+        self._soft_back(given)
 
-    def _row(self, port: str, slot: int, given: "_Operands") -> list[tuple[Words, int]]:
+    def _row(self, port: str, slot: int, given: "_Operands", first: int = 0) -> list[tuple[Words, int]]:
         """Codes ``[rows, keys]`` of each tile of rows, and its exponent; all but the last are full."""
         _refuse(slot + given.tiles > self.slots, "slots")
         kept, rows = self.operands[port], np.s_[given.a_row : given.a_row + given.rows]
         keys = [EDGE] * (given.tiles - 1) + [given.features]
-        return [(kept.codes[n, rows, :many], int(kept.at[n])) for n, many in enumerate(keys, slot)]
+        return [(kept.codes[n, rows, first:many], int(kept.at[n])) for n, many in enumerate(keys, slot)]
 
     def _goes_on(self, opcode: NormOpcode, given: "_Operands") -> None:
         """Begins rows, or goes on with them."""
@@ -433,9 +446,10 @@ class NormModel:
         _follow(self.gathered, NormOpcode.POWERS)
         self._result(given, _powers(self._exponents(codes, at, given) - self._by_row(0, given)), -POWER)
 
-    def _pulls(self, given: "_Operands") -> None:
-        p, dp = self._row("a", given.a, given), self._row("b", given.b, given)
-        _refuse(max(at for _, at in p) > -LIFT, "probabilities above 128")
+    def _pulls(self, given: "_Operands", least: int | None = None) -> None:
+        least = given.exponent if least is None else least
+        _refuse(not 0 <= least < 64, "bits that sums lose")
+        p, dp = (self._row(port, slot, given, given.first) for port, slot in (("a", given.a), ("b", given.b)))
         self._goes_on(NormOpcode.PULLS, given)
         before = self.top, self.gradient_top
         self.top, self.gradient_top = (max(at for _, at in each) for each in (p, dp))
@@ -444,7 +458,8 @@ class NormModel:
         top, found = self.top + self.gradient_top, []
         for (one, at), (other, its) in zip(p, dp):
             found.append(half_up(one * other, min(top - at - its, 63)))
-        pull, lost = pull_of(self._gather(given, found, np.add, top - sum(before)), self.top)
+        total = self._gather(given, found, np.add, top - sum(before))
+        pull, self.pull_at, lost = pull_of(total, self.top, self.gradient_top, least)
         self.clipped += lost
         self._by_row(3, given)[:, 0] = pull
 
@@ -453,11 +468,9 @@ class NormModel:
         ((p, at),), ((dp, its),) = self._row("a", given.a, given), self._row("b", given.b, given)
         _refuse(not -512 <= given.exponent < 512, "exponent")
         _refuse(at > -LIFT, "probabilities above 128")
-        _refuse(at > self.top or its > self.gradient_top, "exponent above that of the pulls")
         _follow(self.gathered, NormOpcode.PULLS)
-        top, pull = self.gradient_top, self._by_row(3, given)
-        factor = given.mantissa, given.exponent
-        self._result(given, *soft_gradient(p, at, under(dp, its, top), top, pull, factor))
+        pull = self._by_row(3, given), self.pull_at
+        self._result(given, *soft_gradient(p, at, dp, its, pull, (given.mantissa, given.exponent)))
 
 
 class _Operands:
@@ -479,6 +492,7 @@ class _Operands:
     mantissa: int
     exponent: int
     more: int
+    first: int
 
     def __init__(self, operands: Mapping[str, int]) -> None:
         for name in self.__annotations__:

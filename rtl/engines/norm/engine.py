@@ -14,6 +14,7 @@ from ...formats.tiles.norm import (
     LIFT,
     NARROWED,
     POWER,
+    PULL_WORD,
     ROW_TILES,
     SIZE,
     SPREAD,
@@ -155,8 +156,9 @@ class NormEngine(wiring.Component):
         args, opcode, register = self._args, self._opcode, partial(registered, m)
         sums, back_sums = opcode == NormOpcode.SUMS, opcode == NormOpcode.BACK_SUMS
         groups, norm, rows = sums | back_sums, opcode <= NormOpcode.BACK, any_of(opcode, ROWS)
-        soft_back = any_of(opcode, (NormOpcode.SOFTMAX_BACK, NormOpcode.SOFT_BACK))
-        self._soft_b = soft_back | (opcode == NormOpcode.PULLS)
+        pulls = opcode == NormOpcode.PULLS
+        soft_back = self._soft_back = any_of(opcode, (NormOpcode.SOFTMAX_BACK, NormOpcode.SOFT_BACK))
+        self._soft_b = soft_back | pulls
         uses_b = back_sums | (opcode == NormOpcode.BACK) | self._soft_b
         self._sums_of_x, self._rows, self._gathers = Signal(), register(rows), register(groups | rows)
         # What the opcode says is in registers, which settle before they are looked at.
@@ -190,6 +192,7 @@ class NormEngine(wiring.Component):
             sums & (args.mantissa[EPS:].any() | (args.exponent > 0)),
             back_sums & by_row & (args.gain + args.tiles >= GAINS),
             soft_back & (args.exponent[-1] ^ args.exponent[-2]),
+            pulls & args.exponent[6:].any(),
         ]
         wrong = Cat(register(each) for each in wrong)
         return register(wrong.any()) | register(groups & (size > SIZE)) | register(back_sums & (size != self._size))
@@ -319,8 +322,10 @@ class NormEngine(wiring.Component):
                 x_most.eq(Mux(first | (self._x_at > x_most), self._x_at, x_most)),
                 gradient_most.eq(Mux(first | (self._gradient_at > gradient_most), self._gradient_at, gradient_most)),
             ]
-        self._top, self._gradient_top = Signal(signed(8), init=LEAST), Signal(signed(9))
+        self._top, self._gradient_top = Signal(signed(8), init=LEAST), Signal(signed(10))
+        self._pull_at = Signal(signed(10))
         pulls, more = registered(m, self._kind == Kind.PULLS), self._more
+        soft_back = registered(m, self._kind == Kind.SOFT_BACK)
         rises = more & (x_most > self._top), more & (gradient_most > self._gradient_top)
         x_rise = registered(m, Mux(rises[0], x_most - self._top, 0), 8)
         gradient_rise = registered(m, Mux(rises[1] & pulls, gradient_most - self._gradient_top, 0), 9)
@@ -332,13 +337,18 @@ class NormEngine(wiring.Component):
             m.d.sync += self._top.eq(Mux(self._sums_of_x & (x_most < LEAST), LEAST, x_most))
         with m.If(self._starts & ((opcode == NormOpcode.BACK_SUMS) | pulls) & (rises[1] | ~more)):
             m.d.sync += self._gradient_top.eq(gradient_most)
-        follows = any_of(opcode, (NormOpcode.NORM, NormOpcode.POWERS, NormOpcode.SHARES, NormOpcode.SOFT_BACK))
+        # Of a softmax's gradient pulls may have the larger exponent.
+        # mutant of-gradients: larger = registered(m, gradient_most)
+        larger = registered(m, Mux(self._pull_at > gradient_most, self._pull_at, gradient_most))
+        with m.If(self._starts & soft_back):
+            m.d.sync += self._gradient_top.eq(larger)
+        follows = any_of(opcode, (NormOpcode.NORM, NormOpcode.POWERS, NormOpcode.SHARES))
         # mutant any-exponent: m.d.sync += Signal().eq(
         m.d.sync += self._refused.eq(
             bad
             | ((back | follows) & (x_most > self._top))
-            | (any_of(opcode, (NormOpcode.BACK, NormOpcode.SOFT_BACK)) & (gradient_most > self._gradient_top))
-            | (self._soft_b & (x_most > -LIFT))
+            | ((opcode == NormOpcode.BACK) & (gradient_most > self._gradient_top))
+            | (self._soft_back & (x_most > -LIFT))
         )
 
     def _exponents(self, m):
@@ -369,8 +379,17 @@ class NormEngine(wiring.Component):
         # A softmax's argument, and the pull of its gradient.
         near = register(POWER_FRAC - POWER - register(self._top + args.exponent, signed(12)), signed(13))
         self._near = register(Mux(near < 0, 0, Mux(near > 63, 63, near)), 6)
-        pull = register(-LIFT - self._top, signed(9))
-        self._pull_down = register(Mux(pull > 63, 63, pull), 6)
+        pull, pull_least = register(-LIFT - self._top, signed(9)), Signal(6, reset_less=True)
+        m.d.sync += pull_least.eq(Mux(self._opcode == NormOpcode.PULLS, args.exponent, 0))
+        # mutant all-bits: pull_down = pull
+        pull_down = register(Mux(pull < pull_least, pull_least, pull), signed(9))
+        self._pull_down = register(Mux(pull_down > 63, 63, pull_down), 6)
+        pull_top = register(register(self._top + self._gradient_top, signed(10)) + pull_down, signed(10))
+        with m.If(kind == Kind.PULLS):
+            m.d.sync += self._pull_at.eq(pull_top + LIFT)
+        beyond_it = register(self._gradient_top - self._pull_at, signed(11))
+        # mutant same-unit: self._level_down = Const(0, 6)
+        self._level_down = register(Mux(kind != Kind.SOFT_BACK, 0, Mux(beyond_it > 63, 63, beyond_it)), 6)
         # Gain and bias.
         bias_at = register(at["bias"] - BIAS_LIFT, signed(9))
         gain_at = register(at["gain"])
@@ -382,7 +401,7 @@ class NormEngine(wiring.Component):
         # Results.
         lost = register(self._least + register(self._half + self._top, signed(10)), signed(11))
         back = register(self._gradient_top + self._size + (NARROWED - ROOT_FRAC - SPREAD), signed(11))
-        soft = register(at["a"] + self._gradient_top + (FACTOR - LIFT), signed(10))
+        soft = register(at["a"] + self._gradient_top + (FACTOR - LIFT), signed(11))
         exponent = Signal(signed(EXPONENT))
         with m.Switch(kind):
             with m.Case(Kind.NORM):
@@ -403,21 +422,23 @@ class NormEngine(wiring.Component):
         register = partial(registered, m)
         args, kind = self._args, self._kind
         known = self._known = place(m, "known", NormKnown(lanes=self.lanes), platform)
-        left = Signal(7)
+        first = register(Mux(self._opcode == NormOpcode.PULLS, args.first, 0))
+        left, skip = Signal(7), Signal(signed(7))
         mask = Signal(self.lanes, reset_less=True)
         norm = self._opcode <= NormOpcode.BACK
         m.d.comb += [
             left.eq(args.features - (walk.beat << self._side)),
+            skip.eq(first - (walk.beat << self._side)),
             known.columns.eq(norm & ~self._by_row),
             known.size.eq(self._group),
             known.row.eq(args.a_row + walk.row),
             known.beat.eq(walk.beat),
         ]
-        m.d.sync += mask.eq(Cat(walk.full | (left >= n) for n in range(self.lanes)))
+        m.d.sync += mask.eq(Cat((walk.full | (left >= n)) & (skip <= n) for n in range(self.lanes)))
         counts = register(mask)
         # Of stage 3: shifts of x, or of a softmax's gradient, and of gradients times gains, or probabilities.
         x_less = register(self._top - self._x_at, signed(9))
-        gradient_less = register(self._gradient_top - self._gradient_at, signed(10))
+        gradient_less = register(self._gradient_top - self._gradient_at, signed(11))
         less = Mux(register(kind == Kind.SOFT_BACK), gradient_less, x_less)
         down = register(less[:5] | less[5:].any().replicate(5), 5)
         both = gradient_less + Mux(register(kind == Kind.PULLS), x_less, NARROWED)
@@ -425,6 +446,10 @@ class NormEngine(wiring.Component):
         # Of a beat of memory the part that the walk is at.
         part = register(walk.beat[0]) if self.lanes < _BEAT else 0
         codes = [register(beat.word_select(part, 16 * self.lanes)) for beat in operands]
+        # A row's largest score or pull is the same for all lanes; by two bits of the shift at a time.
+        level = register(register(known.slopes[0].mean))
+        for bits in (0b110000, 0b001100, 0b000011):
+            level = register(level >> (self._level_down & bits), signed(PULL_WORD))
         lanes = []
         for n in range(self.lanes):
             lane = place(m, f"lane_{n}", NormLane(), platform)
@@ -435,6 +460,7 @@ class NormEngine(wiring.Component):
                 lane.size.eq(self._size),
                 lane.factor.eq(args.mantissa),
                 lane.near.eq(self._near),
+                lane.level.eq(level),
                 lane.gain_down.eq(self._gain_down),
                 lane.bias_down.eq(self._bias_down),
                 *(

@@ -19,6 +19,7 @@ from ...formats.tiles.norm import (
     LIFT,
     POWER,
     PULL,
+    PULL_WORD,
     REST,
     SPREAD,
     UNIT,
@@ -39,7 +40,7 @@ HALVES = WIDE + 1
 #: What is known of a group after SUMS, or of a row of a softmax: ``sum`` is its level.
 GroupWord = data.StructLayout({"sum": signed(32), "mantissa": ROOT_FRAC, "exponent": 5})
 #: ... after BACK_SUMS, or of a row of a softmax: ``mean`` is its largest score, or the pull of its gradient.
-GradientWord = data.StructLayout({"mean": signed(25), "along": signed(PULL)})
+GradientWord = data.StructLayout({"mean": signed(PULL_WORD), "along": signed(PULL)})
 #: A softmax's argument, and that less a level.
 _ARGUMENT = signed((-LEAST_ARGUMENT).bit_length() + EXPONENT_FRAC + 1)
 #: A shift in two cycles, by its upper bits and by its lower ones: of four choices each a LUT of six inputs takes two.
@@ -87,6 +88,7 @@ class NormLane(wiring.Component):
     gain_down, bias_down : shifts of gain and bias.
     a, b, gain, bias : codes, stage 0. counts : the element is one of the row, stage 0; else it counts as 0.
     down, narrow : shifts of x, or of a softmax's dy, and of products of the two codes, stage 1.
+    level : the row's largest score, or its pull, stage 4.
     group, slope : what is known of the element's group, stage 0. shift, fine : of its root, stage 0.
     word, second : results; ``second`` goes with a word that is added up.
     clipped : how many values were, with ``word``.
@@ -111,6 +113,7 @@ class NormLane(wiring.Component):
                 "counts": In(1),
                 "down": In(5),
                 "narrow": In(6),
+                "level": In(signed(PULL_WORD)),
                 "group": In(GroupWord),
                 "slope": In(GradientWord),
                 "shift": In(6),
@@ -161,7 +164,7 @@ class NormLane(wiring.Component):
         # mutant counts-beyond: over9 = register(over & norm)
         over9 = register(over & norm & later(self.counts, 8))
         # Stage 5: less the row's largest score, or its pull.
-        less5 = register(Mux(power, x4, x4 << LIFT) - later(slope1.mean, 3), signed(26))
+        less5 = register(Mux(power, x4, x4 << LIFT) - self.level, signed(ALIGNED))
         # Stages 9 to 11: times the root's mantissa, or the factor.
         mantissa1 = group1.mantissa
         x9 = register(Mux(norm, fitting, soon(less5, 3)), signed(ALIGNED))

@@ -24,6 +24,7 @@ __all__ = [
     "POWER",
     "PULL",
     "PULLED",
+    "PULL_WORD",
     "REST",
     "ROW",
     "ROW_TILES",
@@ -31,6 +32,7 @@ __all__ = [
     "SPREAD",
     "UNIT",
     "constant",
+    "least_shift",
 ]
 
 
@@ -39,7 +41,8 @@ class NormOpcode(IntEnum):
 
     Statistics stay in the engine until the next command that makes such; those of BACK_SUMS hold as long as those of
     SUMS. A softmax of rows of several tiles: LARGEST over all of them, POWERS over all, then SHARES tile by tile; its
-    gradient: PULLS, then SOFT_BACK.
+    gradient: PULLS, then SOFT_BACK. Attention's results are rows of mixed values: their sums of products with their
+    gradients are those of probabilities with theirs, of fewer tiles.
     """
 
     SUMS = 0  #: statistics of groups of x; a: x
@@ -51,7 +54,7 @@ class NormOpcode(IntEnum):
     LARGEST = 6  #: the largest score of each row; a: scores
     POWERS = 7  #: logarithms of each row's sum of powers above its largest score; a: scores
     SHARES = 8  #: a tile's softmax; a: scores
-    PULLS = 9  #: sums of probabilities times their gradients; a: probabilities, b: their gradient
+    PULLS = 9  #: sums of probabilities times their gradients; a: probabilities or results, b: their gradient
     SOFT_BACK = 10  #: gradient of a tile of scores; a: probabilities, b: their gradient
 
 
@@ -72,9 +75,10 @@ NormOperands = data.StructLayout(
         "by_row": 1,  #: SUMS: a group is a row over all tiles, else ``2**group`` features over all rows and tiles
         "group": 3,  #: SUMS: see ``by_row``
         "mantissa": 17,  #: SUMS: of eps, 16 bits; softmax: of the factor, to base 2 in SOFTMAX
-        "exponent": signed(11),  #: eps or factor is ``mantissa * 2**exponent``
+        "exponent": signed(11),  #: eps or factor is ``mantissa * 2**exponent``; PULLS: bits that sums lose at least
         "more": 1,  #: LARGEST, POWERS, PULLS: the rows of the command before, which was such a one, go on
-        "_reserved": 64,
+        "first": 6,  #: PULLS: the first feature of a tile that counts
+        "_reserved": 58,
     }
 )
 
@@ -96,8 +100,8 @@ NARROWED, PULL = 13, 18
 REST, SPREAD = 26, 4
 #: Fraction bits of a power of two of a softmax; the least argument, whole powers of two.
 POWER, LEAST_ARGUMENT = 27, -(1 << 12)
-#: Bits that a gradient of a softmax gains.
-LIFT = 8
+#: Bits that a gradient of a softmax gains; bits of a row's pull.
+LIFT, PULL_WORD = 8, 26
 #: Tiles of a row of a softmax at most, and bits of what is added up of a row. A power is 2**27 at most, a product of
 #: codes below 2**30; of 2**14 keys their sums are below 2**44.
 ROW_TILES, ROW = 256, 45
@@ -106,6 +110,11 @@ PULLED = 2
 
 assert ROW_TILES * EDGE << 2 * (WIDE - 1) <= 1 << ROW - 1
 assert DEEP + ROOT_FRAC - UNIT == 18 and ALIGNED == DEEP + 10
+
+
+def least_shift(features: int) -> int:
+    """Bits that sums of products of so many codes lose at least, so that they fit a pull."""
+    return 2 * (WIDE - 1) + (features - 1).bit_length() - (PULL_WORD - 1)
 
 
 def constant(value: float, bits: int = FACTOR) -> tuple[int, int]:

@@ -4,19 +4,23 @@ Operands are arrays of values that codes of 16 bits hold. A result is an integer
 holds it exactly; :func:`~gradloom.rtl.formats.tiles.codes.coded` then makes codes of it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gradloom.rtl.formats.tiles.codes import EDGE, LEAST, WIDE, coded, spread
-from gradloom.rtl.formats.tiles.norm import EPS, NARROWED, PULLED, SIZE, SPREAD, constant
+from gradloom.rtl.formats.tiles.norm import EPS, NARROWED, PULLED, SIZE, SPREAD, constant, least_shift
 from gradloom.rtl.formats.vector import ROOT_FRAC
 from gradloom.rtl.formats.weights.linear import half_up
 
 from .. import norm
 
-__all__ = ["TileNorm", "parts", "softmax", "softmax_back", "values"]
+__all__ = ["Pull", "TileNorm", "parts", "pulls", "softmax", "softmax_back", "values"]
 
 Words = NDArray[np.int64]
+#: Pulls of rows, and the exponents that they go with, ``[rows, 1]``.
+Pull = tuple[Words, Words]
 
 
 def parts(x: np.ndarray) -> tuple[Words, Words]:
@@ -45,23 +49,41 @@ def softmax(scores: np.ndarray, factor: float) -> np.ndarray:
     return values(words.reshape(scores.shape), exponent)
 
 
-def softmax_back(p: np.ndarray, dp: np.ndarray, factor: float) -> np.ndarray:
-    """Gradient of the scores: ``factor · p · (dp - sum of p dp)``."""
+def softmax_back(p: np.ndarray, dp: np.ndarray, factor: float, pull: Pull | None = None) -> np.ndarray:
+    """Gradient of the scores: ``factor · p · (dp - pull)``; unless given, the pull of a row is the sum of ``p dp``."""
     (p_codes, p_at), (codes, at) = _rows(p), _rows(dp)
+    if pull is None:
+        pull = _pull((p_codes, p_at), (codes, at), range(0, codes.shape[1], PULLED * EDGE))
+    return values(*norm.soft_gradient(p_codes, p_at, codes, at, pull, constant(factor))).reshape(p.shape)
+
+
+def pulls(y: np.ndarray, dy: np.ndarray, heads: int) -> Pull:
+    """Of attention's results and their gradients, features of heads side by side: a pull for each row of each head."""
+    made, size = [], y.shape[1] // heads
+    sides = parts(y), parts(dy)
+    for head in range(heads):
+        columns = np.s_[:, size * head : size * (head + 1)]
+        firsts = [0, *range(-size * head % EDGE or EDGE, size, EDGE)]
+        made.append(_pull(*((codes[columns], at[columns]) for codes, at in sides), firsts, least_shift(size)))
+    words, exponents = (np.concatenate(each) for each in zip(*made))
+    return words, exponents
+
+
+def _pull(p: tuple[Words, Words], dp: tuple[Words, Words], firsts: Sequence[int], least: int = 0) -> Pull:
+    """Sums of ``p dp`` of rows, gathered from each of ``firsts`` on to the next; ``least``: see :func:`.norm.pull_of`."""
+    (p_codes, p_at), (codes, at) = p, dp
     total = np.zeros((len(codes), 1), np.int64)
     tops = [each[:, :1] for each in (p_at, at)]
-    for first in range(0, codes.shape[1], PULLED * EDGE):
-        some = np.s_[:, first : first + PULLED * EDGE]
+    for first, last in zip(firsts, [*firsts[1:], codes.shape[1]]):
+        some = np.s_[:, first:last]
         before = sum(tops)
         tops = [np.maximum(top, each[some].max(1, keepdims=True)) for top, each in zip(tops, (p_at, at))]
         # What tiles in front gave falls where these have larger exponents.
         total >>= np.minimum(sum(tops) - before, 63)
         down = np.minimum(sum(tops) - p_at[some] - at[some], 63)
         total += half_up(p_codes[some] * codes[some], down).sum(1, keepdims=True)
-    p_top, top = tops
-    pull, _ = norm.pull_of(total, p_top)
-    words, exponents = norm.soft_gradient(p_codes, p_at, norm.under(codes, at, top), top, pull, constant(factor))
-    return values(words, exponents).reshape(p.shape)
+    words, exponent, _ = norm.pull_of(total, *tops, least)
+    return words, exponent
 
 
 class TileNorm:

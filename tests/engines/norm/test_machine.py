@@ -110,10 +110,15 @@ class Program(PlacedProgram):
             self._fill(port, slot, self._tiles(rows, 64, tiles, **rule), last=port == "b")
         parts = ({"tiles": first, "features": 64}, {"tiles": tiles - first, "features": keys, "more": 1})
         factor, place = factor_operands(0.2), {"rows": rows, "features": keys, "fresh": 1}
-        for opcode, slots in ((Op.LARGEST, {"a": 0}), (Op.POWERS, {"a": 0}), (Op.PULLS, {"a": 8, "b": 3})):
+        least = {"exponent": int(rng.integers(0, 16)), "first": int(rng.integers(0, keys))}
+        for opcode, slots, more in (
+            (Op.LARGEST, {"a": 0}, {}),
+            (Op.POWERS, {"a": 0}, factor),
+            (Op.PULLS, {"a": 8, "b": 3}, least),
+        ):
             for n, part in enumerate(parts):
                 moved = {name: slot + n * first for name, slot in slots.items()}
-                self._do(opcode, waits=opcode == Op.LARGEST and n == 0, rows=rows, **part, **moved, **factor)
+                self._do(opcode, waits=opcode == Op.LARGEST and n == 0, rows=rows, **part, **moved, **more)
             if opcode == Op.POWERS:
                 self._do(Op.SHARES, tells=True, a=tiles - 1, o=2, **place, **factor)
                 self._keep(2, rows, keys)

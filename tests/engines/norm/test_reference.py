@@ -151,8 +151,8 @@ def test_softmax_of_rows_of_several_tiles(keys):
 
     def run(tiles, first, count, opcode, **operands):
         features = keys - EDGE * (first + count - 1) if first + count == len(columns) else EDGE
-        whole = {"rows": rows, "features": features, "tiles": count} | factor_operands(operands.pop("factor", 1.0))
-        tiles.run(opcode, a=first, b=first, **whole, **operands)
+        own = factor_operands(operands.pop("factor")) if "factor" in operands else {}
+        tiles.run(opcode, a=first, b=first, rows=rows, features=features, tiles=count, **own, **operands)
 
     tiles, two = Tiles(), factor * np.log2(np.e)
     for n, each in enumerate(columns):

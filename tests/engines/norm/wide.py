@@ -91,8 +91,9 @@ def longest(opcode):
             script.load(port, slot, codes, -33 if opcode == Op.PULLS else -12)
     script.fence()
     for rule in (Op.LARGEST, opcode) if opcode == Op.POWERS else (opcode,):
+        own = _ONE if rule == Op.POWERS else {}
         for n in range(ROW_TILES // CONFIG.norm_slots):
-            script.run(rule, a=0, b=0, tiles=CONFIG.norm_slots, rows=1, features=EDGE, more=int(n > 0), **_ONE)
+            script.run(rule, a=0, b=0, tiles=CONFIG.norm_slots, rows=1, features=EDGE, more=int(n > 0), **own)
     script.fence()
     then = Op.SHARES if opcode == Op.POWERS else Op.SOFT_BACK
     return script.run(then, a=0, b=0, rows=1, features=EDGE, fresh=1, **_ONE).store(0, 1, EDGE)
