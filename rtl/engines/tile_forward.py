@@ -48,10 +48,11 @@ class TileForward(wiring.Component):
             # mutant any-shape: self.refuse.eq(0),
             self.refuse.eq((arg.rows != to_arg.rows) | (arg.features != to_arg.features)),
         ]
-        header, slot, row, at, last = (
+        header, wide, slot, row, at, last = (
             Signal.like(each, name=name)
             for name, each in (
                 ("header", self.o.header),
+                ("wide", self.o.wide),
                 ("slot", self.o.slot),
                 ("row", self.o.row),
                 ("at", self.o.beat),
@@ -61,7 +62,7 @@ class TileForward(wiring.Component):
         with m.If(self.begin):
             # Beats of a row, less 1: 16 codes of 16 bits, or 32.
             beats = Mux(arg.wide, arg.features[4:], arg.features[5:])
-            m.d.sync += [header.eq(1), slot.eq(to_arg.slot), row.eq(0), at.eq(0), last.eq(beats)]
+            m.d.sync += [header.eq(1), wide.eq(arg.wide), slot.eq(to_arg.slot), row.eq(0), at.eq(0), last.eq(beats)]
         with m.Elif(self.i.valid):
             # mutant all-headers: m.d.sync += header.eq(1)
             m.d.sync += header.eq(0)
@@ -72,6 +73,7 @@ class TileForward(wiring.Component):
         m.d.sync += [
             self.o.valid.eq(self.i.valid),
             self.o.header.eq(header),
+            self.o.wide.eq(wide),
             self.o.slot.eq(slot),
             self.o.row.eq(row),
             self.o.beat.eq(at),

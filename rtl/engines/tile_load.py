@@ -2,11 +2,11 @@
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..formats.tiles.codes import EDGE, WIDE
+from ..formats.tiles.codes import EDGE, NARROW, WIDE
 from ..formats.tiles.records import BEAT, TileArgument
 from ..hierarchy import place
 from ..shell.signature import PortBeat
@@ -23,8 +23,8 @@ def tile_write(slots):
 
 
 def tile_exponent(slots):
-    """Exponent of a record, which comes before its rows."""
-    return data.StructLayout({"valid": 1, "slot": range(max(slots, 2)), "exponent": signed(8)})
+    """Exponent of a record, which comes before its rows; ``short``: its codes have 8 bits where a port's have 16."""
+    return data.StructLayout({"valid": 1, "slot": range(max(slots, 2)), "exponent": signed(8), "short": 1})
 
 
 def records(m, engine, name, platform, **options):
@@ -43,7 +43,8 @@ def records(m, engine, name, platform, **options):
 def _with_forwards(m, intake, forward):
     """LOAD's beats and those of STORE, of which one comes at a time."""
     beat, arg = forward.beat, forward.arg
-    m.d.comb += forward.refuse.eq((arg.slot >= intake.slots) | (arg.wide != (intake.bits == WIDE)))
+    other = Const(0, 1) if intake.both else arg.wide != (intake.bits == WIDE)
+    m.d.comb += forward.refuse.eq((arg.slot >= intake.slots) | other)
     write, exponent = Signal(tile_write(intake.slots)), Signal(tile_exponent(intake.slots))
     loaded, header = (delay(m, each, 1, reset_less=False) for each in (intake.write, intake.exponent))
     m.d.comb += [
@@ -52,6 +53,8 @@ def _with_forwards(m, intake, forward):
         exponent.valid.eq(header.valid | (beat.valid & beat.header)),
         exponent.slot.eq(Mux(beat.valid, beat.slot, header.slot)),
         exponent.exponent.eq(Mux(beat.valid, beat.data[:8], header.exponent)),
+        # mutant all-wide: exponent.short.eq(header.short),
+        exponent.short.eq(Mux(beat.valid, ~beat.wide, header.short)),
     ]
     return SimpleNamespace(write=write, exponent=exponent)
 
@@ -64,22 +67,27 @@ class SlotMemory(wiring.Component):
     slots : int
     lanes : int
         Codes that are read: 8 or 16.
+    both : bool
+        Slots have rows of codes of 8 bits, too.
 
     Members
     -------
     write : see :func:`tile_write`.
-    slot, row, half : of the codes that are read, 8 a half; of 16, the first half. o : they, a cycle later.
+    slot, row, half : of the codes that are read, 8 a half; of 16, the first half. short : the slot's codes have 8 bits.
+    o : they, a cycle later.
     """
 
-    def __init__(self, *, slots, lanes=8):
+    def __init__(self, *, slots, lanes=8, both=False):
         self.slots = slots
         self.lanes = lanes
+        self.both = both
         super().__init__(
             {
                 "write": In(tile_write(slots)),
                 "slot": In(range(max(slots, 2))),
                 "row": In(range(EDGE)),
                 "half": In(3),
+                **({"short": In(1)} if both else {}),
                 "o": Out(WIDE * lanes),
             }
         )
@@ -91,13 +99,22 @@ class SlotMemory(wiring.Component):
             shape=8 * BEAT, depth=self.slots * EDGE * 4, init=[], attrs={"ram_style": "ultra"}
         )
         into, read = kept.write_port(), kept.read_port()
+        beat, half = self.half[1:], delay(m, self.half, 1)
+        # mutant other-half: codes = read.data[: WIDE * self.lanes]
+        codes = read.data if self.lanes == 16 else read.data.word_select(half[0], WIDE * self.lanes)
+        if self.both:
+            beat = Mux(self.short, self.half[2], beat)
+            few = read.data.word_select(half[1] if self.lanes == 16 else half[:2], NARROW * self.lanes)
+            parts = [few.word_select(n, NARROW) for n in range(self.lanes)]
+            # mutant unsigned: whole = Cat(Cat(part, Const(0, WIDE - NARROW)) for part in parts)
+            whole = Cat(Cat(part, part[-1].replicate(WIDE - NARROW)) for part in parts)
+            codes = Mux(delay(m, self.short, 1), whole, codes)
         m.d.comb += [
             into.en.eq(write.valid),
             into.addr.eq(Cat(write.beat, write.row, write.slot[:bits])),
             into.data.eq(write.data),
-            read.addr.eq(Cat(self.half[1:], self.row, self.slot[:bits])),
-            # mutant other-half: self.o.eq(read.data[: 4 * BEAT]),
-            self.o.eq(read.data if self.lanes == 16 else read.data.word_select(delay(m, self.half[0], 1), 4 * BEAT)),
+            read.addr.eq(Cat(beat, self.row, self.slot[:bits])),
+            self.o.eq(codes),
         ]
         return m
 
@@ -115,6 +132,8 @@ class TileIntake(wiring.Component):
         Of a code: 8 or 16.
     row : bool
         Records have one row.
+    both : bool
+        Of codes of 16 bits: records may have codes of 8, too.
 
     Members
     -------
@@ -123,10 +142,11 @@ class TileIntake(wiring.Component):
     write : ``{valid, slot, row, beat, data}``. exponent : ``{valid, slot, exponent}``.
     """
 
-    def __init__(self, *, slots, bits, row=False):
+    def __init__(self, *, slots, bits, row=False, both=False):
         self.slots = slots
         self.bits = bits
         self.row = row
+        self.both = both
         super().__init__(
             {
                 "beats": In(stream.Signature(PortBeat(8 * BEAT))),
@@ -145,11 +165,14 @@ class TileIntake(wiring.Component):
         own, is_header = Signal(9), Signal()
         m.d.comb += [own.eq(Mux(beat.first, arg.slot, slot)), is_header.eq(beat.first | header)]
         # Beats of a row, less 1: 32 codes of 8 bits, or 16 of 16.
-        wide = arg.features[(BEAT * 8 // self.bits - 1).bit_length() :]
-        least = 1 << self.bits - 1
-        wrong = Cat(beat.data.word_select(n, self.bits) == least for n in range(8 * BEAT // self.bits)).any()
+        wide, wrong = self._row(beat, arg, self.bits)
+        if self.both:
+            short = self._row(beat, arg, NARROW)
+            wide, wrong = Mux(arg.short, short[0], wide), Mux(arg.short, short[1], wrong)
         # Which beat is the first is known late: what each of the two would be waits for it.
         first, later = arg.slot >= self.slots, slot >= self.slots
+        if not self.both:
+            first = first | arg.short
         if self.row:
             first, later = first | (arg.rows != 0), later | (arg.rows != 0)
         # mutant accepts: wrong = 0
@@ -175,5 +198,12 @@ class TileIntake(wiring.Component):
             self.exponent.valid.eq(taken & is_header),
             self.exponent.slot.eq(own),
             self.exponent.exponent.eq(beat.data[:8].as_signed()),
+            self.exponent.short.eq(arg.short),
         ]
         return m
+
+    @staticmethod
+    def _row(beat, arg, bits):
+        """Of codes of so many bits: beats of a row less 1, and whether a beat has one that no quantiser makes."""
+        codes = [beat.data.word_select(n, bits) for n in range(8 * BEAT // bits)]
+        return arg.features[(len(codes) - 1).bit_length() :], Cat(code == 1 << bits - 1 for code in codes).any()

@@ -185,8 +185,9 @@ def ForwardBeat(data_bits):
     """A beat of a record that STORE forwards, and where it belongs.
 
     It is beat ``beat`` of row ``row`` of slot ``slot``; with ``header`` it is the record's first, with the exponent.
+    ``wide``: its codes have 16 bits.
     """
-    return data.StructLayout({"valid": 1, "header": 1, "slot": 8, "row": 6, "beat": 2, "data": data_bits})
+    return data.StructLayout({"valid": 1, "header": 1, "wide": 1, "slot": 8, "row": 6, "beat": 2, "data": data_bits})
 
 
 class ForwardSignature(wiring.Signature):

@@ -229,7 +229,7 @@ class NormModel:
 
     def __init__(self, config: Any) -> None:
         slots = self.slots = config.norm_slots
-        self.operands = {port: TileSlots(slots, WIDE) for port in "ab"}
+        self.operands = {port: TileSlots(slots, WIDE, short=port == "a") for port in "ab"}
         self.operands["gain"] = TileSlots(GAINS, WIDE, rows=1)
         self.results = ResultSlots(RESULTS)
         self.clipped = 0
@@ -386,6 +386,7 @@ class NormModel:
 
     def _softmax_back(self, given: "_Operands") -> None:
         given.tiles, given.more, given.first = 1, 0, 0
+        _refuse(any(at > -LIFT for _, at in self._row("a", given.a, given)), "probabilities above 128")
         self._pulls(given, 0)
         self._soft_back(given)
 
@@ -467,7 +468,6 @@ class NormModel:
         given.tiles = 1
         ((p, at),), ((dp, its),) = self._row("a", given.a, given), self._row("b", given.b, given)
         _refuse(not -512 <= given.exponent < 512, "exponent")
-        _refuse(at > -LIFT, "probabilities above 128")
         _follow(self.gathered, NormOpcode.PULLS)
         pull = self._by_row(3, given), self.pull_at
         self._result(given, *soft_gradient(p, at, dp, its, pull, (given.mantissa, given.exponent)))

@@ -157,7 +157,7 @@ class NormEngine(wiring.Component):
         sums, back_sums = opcode == NormOpcode.SUMS, opcode == NormOpcode.BACK_SUMS
         groups, norm, rows = sums | back_sums, opcode <= NormOpcode.BACK, any_of(opcode, ROWS)
         pulls = opcode == NormOpcode.PULLS
-        soft_back = self._soft_back = any_of(opcode, (NormOpcode.SOFTMAX_BACK, NormOpcode.SOFT_BACK))
+        soft_back = any_of(opcode, (NormOpcode.SOFTMAX_BACK, NormOpcode.SOFT_BACK))
         self._soft_b = soft_back | pulls
         uses_b = back_sums | (opcode == NormOpcode.BACK) | self._soft_b
         self._sums_of_x, self._rows, self._gathers = Signal(), register(rows), register(groups | rows)
@@ -273,14 +273,14 @@ class NormEngine(wiring.Component):
         args, codes = self._args, max(self.lanes, _BEAT)
         intakes = {}
         for port, unit in (
-            ("a", NormOperand(slots=self.slots, lanes=codes)),
-            ("b", NormOperand(slots=self.slots, lanes=codes)),
+            ("a", NormOperand(slots=self.slots, lanes=codes, both=True)),
+            ("b", NormOperand(slots=self.slots, lanes=codes, both=False)),
             ("gain", NormGains(lanes=codes)),
         ):
             gain = port == "gain"
             memory = place(m, f"memory_{port}", unit, platform)
             slots = GAINS if gain else self.slots
-            intake = records(m, self, port, platform, slots=slots, bits=WIDE, row=gain)
+            intake = records(m, self, port, platform, slots=slots, bits=WIDE, row=gain, both=port == "a")
             m.d.comb += [
                 memory.write.eq(intake.write),
                 memory.exponent.eq(intake.exponent),
@@ -348,7 +348,7 @@ class NormEngine(wiring.Component):
             bad
             | ((back | follows) & (x_most > self._top))
             | ((opcode == NormOpcode.BACK) & (gradient_most > self._gradient_top))
-            | (self._soft_back & (x_most > -LIFT))
+            | ((opcode == NormOpcode.SOFTMAX_BACK) & (x_most > -LIFT))
         )
 
     def _exponents(self, m):

@@ -26,6 +26,8 @@ class NormOperand(wiring.Component):
     slots : int
     lanes : int
         Codes that are read: 8 or 16.
+    both : bool
+        Tiles may have codes of 8 bits.
 
     Members
     -------
@@ -34,9 +36,10 @@ class NormOperand(wiring.Component):
         exponent, a cycle later.
     """
 
-    def __init__(self, *, slots, lanes):
+    def __init__(self, *, slots, lanes, both):
         self.slots = slots
         self.lanes = lanes
+        self.both = both
         super().__init__(
             {
                 "write": In(tile_write(slots)),
@@ -51,19 +54,23 @@ class NormOperand(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        tiles = place(m, "tiles", SlotMemory(slots=self.slots, lanes=self.lanes), platform)
-        m.submodules.exponents = exponents = Memory(shape=signed(8), depth=self.slots, init=[])
+        tiles = place(m, "tiles", SlotMemory(slots=self.slots, lanes=self.lanes, both=self.both), platform)
+        kind = data.StructLayout({"at": signed(8), "short": 1})
+        m.submodules.exponents = exponents = Memory(shape=kind, depth=self.slots, init=[])
         own, at = exponents.write_port(), exponents.read_port(domain="comb")
+        if self.both:
+            m.d.comb += tiles.short.eq(at.data.short)
         m.d.comb += [
             tiles.write.eq(self.write),
             *(getattr(tiles, name).eq(getattr(self, name)) for name in ("slot", "row", "half")),
             self.codes.eq(tiles.o),
             own.en.eq(self.exponent.valid),
             own.addr.eq(self.exponent.slot),
-            own.data.eq(self.exponent.exponent),
+            own.data.at.eq(self.exponent.exponent),
+            own.data.short.eq(self.exponent.short),
             at.addr.eq(self.slot),
         ]
-        m.d.sync += self.at.eq(at.data)
+        m.d.sync += self.at.eq(at.data.at)
         return m
 
 

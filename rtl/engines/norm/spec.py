@@ -16,7 +16,7 @@ SPEC = EngineSpec(
     default=NormOperands,
     phases=("norm",),
     loads=(
-        LoadPort("a", "tiles of the first operand, codes of 16 bits", TileArgument, forwards=True),
+        LoadPort("a", "tiles of the first operand, codes of 16 bits or of 8", TileArgument, forwards=True),
         LoadPort("b", "tiles of the second operand, codes of 16 bits", TileArgument, forwards=True),
         LoadPort("gain", "gains and biases: records of one row, codes of 16 bits", TileArgument),
     ),

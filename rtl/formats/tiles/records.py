@@ -23,19 +23,19 @@ TileArgument = data.StructLayout(
         "features": 6,  #: features of a record, less 1
         "wide": 1,  #: STORE: codes of 16 bits, else of 8
         "rest": 1,  #: STORE: codes of 8 bits of what such codes leave
-        "_pad": 10,
+        "short": 1,  #: LOAD to a port that takes records of codes of 16 bits and of 8: these are of 8
+        "_pad": 9,
     }
 )
 
 
 @cache
-def tile_argument(slot: int, rows: int, features: int, *, wide: bool = False, rest: bool = False) -> int:
+def tile_argument(
+    slot: int, rows: int, features: int, *, wide: bool = False, rest: bool = False, short: bool = False
+) -> int:
     """``arg`` of a LOAD or STORE."""
-    return int(
-        TileArgument.const(
-            {"slot": slot, "rows": rows - 1, "features": features - 1, "wide": int(wide), "rest": int(rest), "_pad": 0}
-        ).as_bits()
-    )
+    flags = {"wide": int(wide), "rest": int(rest), "short": int(short), "_pad": 0}
+    return int(TileArgument.const({"slot": slot, "rows": rows - 1, "features": features - 1, **flags}).as_bits())
 
 
 @dataclass(frozen=True)

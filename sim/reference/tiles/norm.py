@@ -63,7 +63,8 @@ def pulls(y: np.ndarray, dy: np.ndarray, heads: int) -> Pull:
     sides = parts(y), parts(dy)
     for head in range(heads):
         columns = np.s_[:, size * head : size * (head + 1)]
-        firsts = [0, *range(-size * head % EDGE or EDGE, size, EDGE)]
+        # Of the tiles that they lie in one after the other.
+        firsts = [0, *range(EDGE - size * head % EDGE, size, EDGE)]
         made.append(_pull(*((codes[columns], at[columns]) for codes, at in sides), firsts, least_shift(size)))
     words, exponents = (np.concatenate(each) for each in zip(*made))
     return words, exponents

@@ -16,22 +16,24 @@ Words = NDArray[np.int64]
 def _argument(arg: int, bits: int | None = None) -> tuple[int, TileRecord]:
     """Slot and record of LOAD's or STORE's operand.
 
-    A STORE says itself how many bits its codes have.
+    A STORE says itself how many bits its codes have, and a LOAD where they have fewer than the port's.
     """
     view = TileArgument.from_bits(arg)
     if bits is None:
         bits = WIDE if view.wide else NARROW
+    elif view.short:
+        bits = NARROW
     return int(view.slot), TileRecord(int(view.rows) + 1, int(view.features) + 1, bits)
 
 
 class TileSlots:
     """Codes ``[slots, rows, 64]`` and exponents of a load port's slots.
 
-    A slot without a record is a tile of zeros.
+    A slot without a record is a tile of zeros. ``short``: records may have codes of 8 bits instead of ``bits``.
     """
 
-    def __init__(self, slots: int, bits: int, rows: int = EDGE) -> None:
-        self.bits = bits
+    def __init__(self, slots: int, bits: int, rows: int = EDGE, *, short: bool = False) -> None:
+        self.bits, self.short = bits, short
         self.codes = np.zeros((slots, rows, EDGE), np.int64)
         self.at = np.full(slots, ZERO, np.int64)
 
@@ -41,6 +43,8 @@ class TileSlots:
         :class:`ValueError` where the engine refuses a beat.
         """
         first, record = _argument(arg, self.bits)
+        if record.bits != self.bits and not self.short:
+            raise ValueError(f"{port}: records of {record.bits} bits, must be of {self.bits}")
         if not content or len(content) % record.size:
             raise ValueError(f"{port}: {len(content)} bytes, must be records of {record.size}")
         slots, rows = self.codes.shape[:2]
@@ -49,7 +53,7 @@ class TileSlots:
                 raise ValueError(f"{port}: slot {slot}, {record.rows} rows; must be below {slots}, at most {rows}")
             codes, self.at[slot] = record.unpack(content[at : at + record.size])
             # A row's last beat is whole.
-            self.codes[slot, : record.rows, : record.row_beats * 8 * BEAT // self.bits] = 0
+            self.codes[slot, : record.rows, : record.row_beats * 8 * BEAT // record.bits] = 0
             self.codes[slot, : record.rows, : record.features] = codes
 
 

@@ -98,9 +98,9 @@ def test_cycles(bench):
 ABOVE = [
     (Op.POWERS, "a", -19, -20),
     (Op.SHARES, "a", -19, -20),
-    (Op.SOFT_BACK, "a", -7, -8),
+    (Op.SOFTMAX_BACK, "a", -7, -8),
 ]
-_BEFORE = {Op.POWERS: [Op.LARGEST], Op.SHARES: [Op.LARGEST, Op.POWERS], Op.SOFT_BACK: [Op.PULLS]}
+_BEFORE = {Op.POWERS: [Op.LARGEST], Op.SHARES: [Op.LARGEST, Op.POWERS], Op.SOFTMAX_BACK: []}
 
 
 @pytest.mark.parametrize(("opcode", "port", "exponent", "taken"), ABOVE)

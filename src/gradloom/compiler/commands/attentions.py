@@ -35,7 +35,7 @@ class Attentions(Softmaxes):
             dp = self._matrices(each, "dp", q, k)
             self.within(dp, self._heads(each, dy, v, True), dy, v, w_turn=True)
             ds = self._matrices(each, "ds", q, k)
-            self.soft_back(ds, p, dp, each.scale)
+            self.soft_back(ds, p, dp, each.scale, (self.found[each.o.name], dy))
         found: list[DraftValue | None] = []
         for t, matrices, other, turned, want in zip(each.i, (ds, ds, p), (k, q, dy), (False, True, True), wanted):
             found.append(self.part(t) if want and matrices is not None else None)

@@ -319,6 +319,10 @@ class Base:
         """Codes of 16 bits of a tile."""
         return Block.of(self.tiler.read(value, WIDE), [at])
 
+    def narrow(self, value: DraftValue, *at: int) -> Block:
+        """Codes of 8 bits of a tile."""
+        return Block.of(self.tiler.read(value, NARROW), [at])
+
     def bias(self, each: Operation, layer: str, j: int) -> Block | None:
         """A layer's biases for a tile of features, if it has some."""
         found = self.kept.get(f"{layer}.bias")

@@ -15,11 +15,11 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.functions import ENTROPY, Curve
-from gradloom.rtl.formats.tiles.norm import PULLED, NormOpcode, constant
+from gradloom.rtl.formats.tiles.norm import PULLED, NormOpcode, constant, least_shift
 
 from .norms import Norms
 
-__all__ = ["BASE_2", "PART", "Softmaxes"]
+__all__ = ["BASE_2", "PART", "Softmaxes", "cut"]
 
 BASE_2 = float(np.log2(np.e))
 #: What each value of a tile counts in a sum of rows; the sums are that much smaller.
@@ -71,20 +71,36 @@ class Softmaxes(Norms):
             self._along(made, NormOpcode.LARGEST, {"a": x}, groups, at)
             self._along(made, NormOpcode.POWERS, {"a": x}, groups[::-1], at, factors)
             for j in range(x.wide):
-                self._shared((made, j), NormOpcode.SHARES, {"a": (x, j)}, at, factors)
+                self._shared((made, j), NormOpcode.SHARES, {"a": self.wide(x, at[0], j, at[1])}, at, factors)
             self.tiler.joined(first)
 
-    def soft_back(self, made: DraftValue, p: DraftValue, dp: DraftValue, factor: float = 1.0) -> None:
-        """The gradient of ``x``, from shares and their gradient."""
+    def soft_back(
+        self,
+        made: DraftValue,
+        p: DraftValue,
+        dp: DraftValue,
+        factor: float = 1.0,
+        results: tuple[DraftValue, DraftValue] | None = None,
+    ) -> None:
+        """The gradient of ``x``, from shares and their gradient.
+
+        ``results``: of attention, a matrix of shares a head, and their gradient; rows of several tiles are pulled by
+        them, and their shares are those that made the results, of 8 bits.
+        """
         factors = _constant(factor)
         if p.wide == 1:
             self._engine((made, 0), NormOpcode.SOFTMAX_BACK, {"a": (p, 0), "b": (dp, 0)}, factors)
             return
         for at in _places(made):
             first = len(self.tiler.drafts)
-            self._along(made, NormOpcode.PULLS, {"a": p, "b": dp}, _groups(p.wide, PULLED), at)
+            if results is None:
+                self._along(made, NormOpcode.PULLS, {"a": p, "b": dp}, _groups(p.wide, PULLED), at)
+            else:
+                self._pulls(made, *results, at)
             for j in reversed(range(p.wide)):
-                self._shared((made, j), NormOpcode.SOFT_BACK, {"a": (p, j), "b": (dp, j)}, at, factors)
+                shares = self.wide if results is None else self.narrow
+                blocks = {"a": shares(p, at[0], j, at[1]), "b": self.wide(dp, at[0], j, at[1])}
+                self._shared((made, j), NormOpcode.SOFT_BACK, blocks, at, factors)
             self.tiler.joined(first)
 
     def logarithms(self, made: DraftValue, x: DraftValue) -> None:
@@ -167,6 +183,21 @@ class Softmaxes(Norms):
 
     # -- the norm engine -----------------------------------------------------------------------------------------
 
+    def _pulls(self, value: DraftValue, y: DraftValue, dy: DraftValue, at: tuple[int, int]) -> None:
+        """Pulls of rows of a head, of what lies of it in each tile of results."""
+        (i, head), size = at, y.features // value.count
+        for n, (j, first, last) in enumerate(cut(head * size, size)):
+            rows, _ = y.part(i, j)
+            given = {"rows": rows - 1, "features": last - 1, "first": first, "exponent": least_shift(size)}
+            blocks = {port: self.wide(x, i, j, 0) for port, x in (("a", y), ("b", dy))}
+
+            def commands(
+                held: dict[str, int], slot: int, given: dict[str, int] = given | {"more": int(n > 0)}
+            ) -> Iterator:
+                yield NormOpcode.PULLS, given | held
+
+            self.tiler.norm(value, [], blocks, commands)
+
     def _along(
         self,
         value: DraftValue,
@@ -193,7 +224,7 @@ class Softmaxes(Norms):
         self,
         made: _Column,
         opcode: NormOpcode,
-        operands: Mapping[str, _Column | Tiles],
+        blocks: dict[str, Block],
         at: tuple[int, int],
         more: Mapping[str, int],
     ) -> None:
@@ -204,14 +235,14 @@ class Softmaxes(Norms):
         def commands(held: dict[str, int], slot: int) -> Iterator:
             yield opcode, {"rows": rows - 1, "features": keys - 1, **more, **held, "o": slot, "fresh": 1}
 
-        self.tiler.norm(value, [(i, j, number)], self._blocks(operands, i, number), commands)
+        self.tiler.norm(value, [(i, j, number)], blocks, commands)
 
     def _engine(
         self, made: _Column, opcode: NormOpcode, operands: Mapping[str, _Column | Tiles], more: Mapping[str, int]
     ) -> None:
         """Softmaxes of one tile, or their gradients."""
         for at in _places(made[0]):
-            self._shared(made, opcode, operands, at, more)
+            self._shared(made, opcode, self._blocks(operands, *at), at, more)
 
 
 def _constant(factor: float) -> dict[str, int]:
@@ -221,6 +252,12 @@ def _constant(factor: float) -> dict[str, int]:
 
 def _groups(count: int, most: int) -> list[range]:
     return [range(first, min(first + most, count)) for first in range(0, count, most)]
+
+
+def cut(start: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Tiles of columns ``start`` to ``start + size``: number, first column in it, and the one behind the last."""
+    for j in range(start // EDGE, -(-(start + size) // EDGE)):
+        yield j, max(start - EDGE * j, 0), min(start + size - EDGE * j, EDGE)
 
 
 def _places(value: DraftValue) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ from gradloom.graph.operations import Softmax
 from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.functions import ENTROPY
 from gradloom.sim.reference.tiles import vector
+from gradloom.sim.reference.tiles.norm import Pull
 
 from ..commands.softmaxes import PART
 from .held import Held
@@ -42,9 +43,9 @@ class Shares:
         """Shares of rows."""
         return self.held(vector.softmax(x, factor))
 
-    def soft_back(self, p: np.ndarray, dp: np.ndarray, factor: float = 1.0) -> Held:
-        """The gradient of scores, from shares and their gradient."""
-        return self.held(vector.softmax_back(p, dp, factor))
+    def soft_back(self, p: np.ndarray, dp: np.ndarray, factor: float = 1.0, pull: Pull | None = None) -> Held:
+        """The gradient of scores, from shares and their gradient; ``pull``: of their rows, unless it is theirs."""
+        return self.held(vector.softmax_back(p, dp, factor, pull))
 
     def logarithms(self, x: np.ndarray) -> Held:
         parts, terms = _columns(x), []

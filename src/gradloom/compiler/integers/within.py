@@ -7,7 +7,7 @@ import numpy as np
 from gradloom.graph.operations import Attention, MatMul, Pad, Rearrange, Slice
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, ZERO, TileCoded, coded
 from gradloom.sim.reference import element
-from gradloom.sim.reference.tiles.norm import parts, values
+from gradloom.sim.reference.tiles.norm import parts, pulls, values
 from gradloom.sim.reference.tiles.products import DROP, NEVER
 
 from ..commands.attentions import matmul
@@ -58,7 +58,11 @@ class Within(Shares):
         made: list[Held | None] = [None, None, None]
         if wanted[0] or wanted[1]:
             dp = self._images(scored(*shape, v.exact.shape[1]), dy.narrow, _turned(v.narrow))
-            ds = self.soft_back(p.values, dp.values, each.scale)
+            if shape[-1] > EDGE:
+                pull = pulls(found[each.o.name].values, dy.values, each.heads)
+                ds = self.soft_back(p.narrow.values, dp.values, each.scale, pull)
+            else:
+                ds = self.soft_back(p.values, dp.values, each.scale)
             if wanted[0]:
                 made[0] = self._images(mixed(*shape, k.exact.shape[1]), ds.narrow, k.narrow)
             if wanted[1]:

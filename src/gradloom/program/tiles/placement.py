@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradloom.rtl.formats.tiles.records import tile_argument
+from gradloom.rtl.formats.tiles.codes import NARROW
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.shell.engines import LoadPort
 
 from .drafts import RESULTS, Block, Sketch
@@ -130,7 +131,7 @@ class Placement:
         # One by one: each waits for its own slot alone.
         for number in missing:
             record, slot = block.records[number], first + number
-            arg = tile_argument(slot, record.rows, record.features)
+            arg = _argument(slot, record, job.engine)
             job.loads.append(LoadJob(name, block.offsets[number], record.size, arg, (slot,)))
         job.uses |= {(name, first + n) for n in range(len(block.offsets))}
         return first
@@ -152,7 +153,12 @@ class Placement:
         slot = self.slots[reader.port].forward(store, block.offsets, turn, reader.turn)
         if slot is not None:
             record = block.records[block.offsets.index(store.offset)]
-            store.to, store.to_arg = reader.port, tile_argument(slot, record.rows, record.features)
+            store.to, store.to_arg = reader.port, _argument(slot, record, reader.port[0])
+
+
+def _argument(slot: int, record: TileRecord, engine: str) -> int:
+    """``arg`` of a LOAD; but for products, engines take codes of 8 bits besides those of 16."""
+    return tile_argument(slot, record.rows, record.features, short=record.bits == NARROW and engine != "product")
 
 
 def _takers(config: Any) -> set[Port]:
