@@ -21,16 +21,18 @@ class Attentions(Softmaxes):
         if len(each.i) > 3:
             raise ValueError(f"{each.o.name}: a tensor that is added to the scores has no command")
         q, k, v = self.given(each)
+        first = len(self.tiler.drafts)
         scores = self._matrices(each, "scores", q, k)
         self.within(scores, self._heads(each, q, k, True), q, k, w_turn=True)
         p = self.found[f"{each.o.name}.probabilities"] = self._matrices(each, "probabilities", q, k)
         self.soft(p, scores, each.scale)
         self.within(self.made(each), self._heads(each, q, v), p, v)
+        self.tiler.by_rows(first)
 
     def _attention_back(self, each: Attention, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         q, k, v = self.given(each)
         p = self.found[f"{each.o.name}.probabilities"]
-        ds = None
+        ds, first = None, len(self.tiler.drafts)
         if wanted[0] or wanted[1]:
             dp = self._matrices(each, "dp", q, k)
             self.within(dp, self._heads(each, dy, v, True), dy, v, w_turn=True)
@@ -43,6 +45,8 @@ class Attentions(Softmaxes):
                 count, shape = self.samples, (q.rows // self.samples, matrices.features, other.features)
                 images = mixed(count, each.heads, *shape, turned=turned)
                 self.within(found[-1], images, matrices, other, x_turn=turned)
+            if not turned:
+                self.tiler.by_rows(first)
         return found
 
     def _heads(self, each: Attention, q: DraftValue, k: DraftValue, of_rows: bool = False) -> list[Image]:

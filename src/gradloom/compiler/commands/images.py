@@ -11,7 +11,7 @@ __all__ = ["Image", "Part", "cuts", "mixed", "scored", "split", "terms", "turns"
 
 At = tuple[int, int]
 #: Tiles of either side that a tile of the result may read at once.
-_HELD = 32
+_HELD = 16
 
 
 @dataclass(frozen=True)

@@ -75,13 +75,20 @@ Build = Callable[[TileJob, int, Hold], None]
 class Draft:
     """A job before it has slots; ``results``: result slots that it takes.
 
-    ``then``: jobs that its engine does next, for which it keeps something.
+    ``row``: of tiles, whose results it makes; None without results. ``then``: jobs that its engine does next, for which
+    it keeps something.
     """
 
     engine: str
     build: Build
     results: int
+    row: int | None = None
     then: tuple["Draft", ...] = ()
+
+    @property
+    def last_row(self) -> int:
+        """The row of the last results, of those behind it too."""
+        return max((each.row for each in (self, *self.then) if each.row is not None), default=0)
 
 
 @dataclass(frozen=True)

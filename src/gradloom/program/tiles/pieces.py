@@ -63,7 +63,7 @@ class _Counted(Tiler):
         #: Number of the piece, and its jobs so far.
         self.piece = self.pending = 0
 
-    def add(self, engine: str, build: Build, results: int = 1) -> None:
+    def add(self, engine: str, build: Build, results: int = 1, row: int | None = None) -> None:
         """See :class:`Tiler`."""
         self.pending += 1
 
@@ -91,9 +91,9 @@ class Survey(_Counted):
         self._starts: list[int] = []
         self._placed: list[tuple[int, _Noted]] = []
 
-    def add(self, engine: str, build: Build, results: int = 1) -> None:
+    def add(self, engine: str, build: Build, results: int = 1, row: int | None = None) -> None:
         """See :class:`Tiler`. What a job stores is known later, of what :meth:`_job` names."""
-        super().add(engine, build, results)
+        super().add(engine, build, results, row)
         sketch = Sketch.of(Draft(engine, build, results))
         for _, block in sketch.blocks:
             for offset in block.offsets:
@@ -103,6 +103,9 @@ class Survey(_Counted):
                 self._used_by(offset, self.piece)
 
     def joined(self, first: int) -> None:
+        """See :class:`Tiler`; there are no jobs."""
+
+    def by_rows(self, first: int) -> None:
         """See :class:`Tiler`; there are no jobs."""
 
     def put(self, size: int, content: Callable[[], bytes]) -> int:
@@ -271,10 +274,10 @@ class Pieces(_Counted):
                 if index < 0 or offset >= living[index][1]:
                     raise RuntimeError(f"piece {self.piece}: offset {offset} is the place of another piece's tensor")
 
-    def add(self, engine: str, build: Build, results: int = 1) -> None:
+    def add(self, engine: str, build: Build, results: int = 1, row: int | None = None) -> None:
         """See :class:`Tiler`."""
-        super().add(engine, build, results)
-        self.drafts.append(Draft(engine, build, results))
+        super().add(engine, build, results, row)
+        self.drafts.append(Draft(engine, build, results, row))
 
     def write(self) -> list[TileJob]:
         """The piece ends."""

@@ -89,14 +89,21 @@ class Tiler:
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
-    def add(self, engine: str, build: Build, results: int = 1) -> None:
-        """A job; ``results``: slots of them."""
-        self.drafts.append(Draft(engine, build, results))
+    def add(self, engine: str, build: Build, results: int = 1, row: int | None = None) -> None:
+        """A job; ``results``: slots of them; ``row``: see :class:`~.drafts.Draft`."""
+        self.drafts.append(Draft(engine, build, results, row))
 
     def joined(self, first: int) -> None:
         """Jobs from number ``first`` on follow one another at once: their engine keeps something for the next."""
         head, *rest = self.drafts[first:]
         self.drafts[first:] = [replace(head, then=tuple(rest))]
+
+    def by_rows(self, first: int) -> None:
+        """Jobs from number ``first`` on are row of tiles after row of tiles, so that slots hold what a row needs again.
+
+        None of them may need what one of another row makes.
+        """
+        self.drafts[first:] = sorted(self.drafts[first:], key=lambda each: each.last_row)
 
     def _job(self, engine: str, build: Build, value: DraftValue, at: Sequence[tuple[int, ...]]) -> None:
         """A job that makes the tiles ``at`` of a tensor, a result slot each."""
@@ -111,7 +118,7 @@ class Tiler:
                     arg = tile_argument(slot, record.rows, record.features, **sort)
                     job.stores.append(StoreJob("o", tiles.at(*place), record.size, arg, slot))
 
-        self.add(engine, stored, len(at))
+        self.add(engine, stored, len(at), at[0][0] if at else None)
 
     def ends(self) -> bool:
         """An operation ends; whether its jobs and those before are a program by themselves."""
