@@ -29,10 +29,10 @@ class RecordScript:
         codes.flat[self.rng.integers(0, codes.size, 3)] = most, -most, 0
         return codes
 
-    def load(self, port, slot, codes, exponent):
+    def load(self, port, slot, codes, exponent, *, short=False):
         rows, features = codes.shape
-        content = TileRecord(rows, features, WIDE).pack(codes, exponent)
-        argument = tile_argument(slot, rows, features)
+        content = TileRecord(rows, features, NARROW if short else WIDE).pack(codes, exponent)
+        argument = tile_argument(slot, rows, features, short=short)
         self.model.load(port, argument, content)
         self.steps.append(BenchLoad(port, beats_of(content), argument))
         return self

@@ -20,8 +20,8 @@ class NormParameters(RecordParameters):
         Elements a cycle: 4, 8 or 16. Half of the lanes take twice the cycles.
     """
 
-    norm_slots: int = parameter(8, 2, 16, power=True)
-    norm_lanes: int = parameter(8, 4, 16, power=True)
+    norm_slots: int = parameter(16, 2, 16, power=True)
+    norm_lanes: int = parameter(16, 4, 16, power=True)
 
     def resources(self) -> Resources:
         """Four slices a lane, the square and the root."""

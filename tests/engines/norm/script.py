@@ -19,7 +19,7 @@ class _Config(NormParameters):
     forwards = 0
 
 
-CONFIG = _Config()
+CONFIG = _Config(norm_slots=8)
 
 
 def factor_operands(value, bits=17):

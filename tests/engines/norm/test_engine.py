@@ -140,7 +140,7 @@ def test_what_does_not_belong_to_its_sums_is_limited_and_counted(bench):
 
 
 def test_cycles(bench):
-    """A beat a cycle; eight at least for a row, or a column of groups, that is added up."""
+    """A beat a cycle; four at least for a row that is added up, and 16 for a column of groups."""
     script = Script()
     for port in "ab":
         for slot in range(2):
@@ -157,13 +157,15 @@ def test_cycles(bench):
     commands = [each for each in script.steps if isinstance(each, BenchCommand)]
     # The last SUMS had groups of rows.
     by_rows = [False] * 4 + [True] * 2
-    assert took == [norm_cycles(each.opcode, each.operands, by_row, 8) for each, by_row in zip(commands, by_rows)]
-    ready, settle, finish = NormEngine.ready, NormEngine.settle(8), NormEngine.finish
+    assert took == [norm_cycles(each.opcode, each.operands, by_row, 16) for each, by_row in zip(commands, by_rows)]
+    ready, settle, finish = NormEngine.ready, NormEngine.settle(16), NormEngine.finish
+    columns = NormEngine.settle(16, columns=True)
+    assert columns == settle + 12
     assert took == [
-        ready + 2 + 256 + settle,
-        ready + 1 + 128 + finish,
-        ready + 2 + 256 + settle,
-        ready + 1 + 128 + finish,
-        ready + 2 + 4 * 8 + 2 + settle,
-        ready + 1 + 2 * (6 * 8 + 3 + settle + NormEngine.again) + 21 + finish,
+        ready + 2 + 128 + columns,
+        ready + 1 + 64 + finish,
+        ready + 2 + 128 + columns,
+        ready + 1 + 64 + finish,
+        ready + 2 + 4 * 4 + 2 + settle,
+        ready + 1 + 2 * (6 * 4 + 2 + settle + NormEngine.again) + 14 + finish,
     ]

@@ -172,15 +172,14 @@ def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
     same([Program(seed, 12) for seed in range(3)], memory)
 
 
-@pytest.mark.parametrize("lanes", [pytest.param(4, marks=deep), 16])
-def test_other_lanes_make_the_same_in_other_cycles(monkeypatch, lanes):
-    """Of 4 lanes a row of an odd number of beats ends in half a beat of memory; of 16, sums are of 4 lanes at once."""
+@pytest.mark.parametrize("lanes", [pytest.param(4, marks=deep), 8])
+def test_fewer_lanes_take_more_cycles(monkeypatch, lanes):
+    """Memory is the same; of 4 lanes a row of an odd number of beats ends in half a beat of results."""
     monkeypatch.setitem(MODELS, "norm", NormTime)
     config = NormConfig(norm_slots=16, norm_lanes=lanes)
     same([Program(seed, 12, config=config) for seed in range(3)], {})
-    fewer, more = sorted(forecast(Program(0, 12, config=each)).phases["norm"] for each in (CONFIG, config))
-    assert fewer < more < 2 * fewer
-    assert more == forecast(Program(0, 12, config=CONFIG if lanes > 8 else config)).phases["norm"]
+    fewer, more = (forecast(Program(0, 12, config=each)).phases["norm"] for each in (CONFIG, config))
+    assert fewer < more < 16 // lanes * fewer
 
 
 def test_largest_groups_do_not_wrap(monkeypatch):

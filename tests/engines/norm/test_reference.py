@@ -194,6 +194,30 @@ def test_softmaxes_are_near_mathematics(keys):
     assert (np.abs(found - wanted) <= 1.01 * factor * p * each + 2.0**-16 * abs(wanted)).all()
 
 
+@pytest.mark.parametrize(("size", "keys"), [(40, 130), (64, 70), (160, 65)])
+def test_pulls_of_results_are_those_of_shares(size, keys):
+    """Heads side by side cross tiles; rows' sums of results times their gradients are near those of p times dp."""
+    heads, rows = 3, 30
+    rng = np.random.default_rng(size)
+    p = coded(tile_norm.softmax(wide(1, heads * rows, keys, 4), 1.0), 8).values.reshape(heads, rows, keys)
+    v, dy = rng.standard_normal((heads, keys, size)), rng.standard_normal((rows, heads * size)) * 2.0**-9
+    dy, y = coded(dy, WIDE).values, coded(np.concatenate([*(p @ v)], axis=1), WIDE).values
+    words, at = tile_norm.pulls(y, dy, heads)
+    unit = np.ldexp(1.0, (at - 8).astype(int))
+    exact = np.concatenate([(y * dy)[:, size * n : size * (n + 1)].sum(1, keepdims=True) for n in range(heads)])
+    # Half a unit, and of each product half a unit of the sums, of which the pull's has 2**(its bits - 26) at least.
+    finer = unit * 2.0 ** -(2 * 15 + (size - 1).bit_length() - 25)
+    assert (np.abs(words * unit - exact) <= unit * (0.5 + 4 * 2.0**-8) + size * finer).all()
+    dp = coded(np.stack([dy[:, size * n : size * (n + 1)] @ each.T for n, each in enumerate(v)]), WIDE).values
+    found = tile_norm.softmax_back(p, dp, 0.3, (words, at))
+    pull = (p * dp).sum(-1, keepdims=True)
+    off = np.abs(exact.reshape(heads, rows, 1) - pull) + unit.reshape(heads, rows, 1) * 300
+    wanted = 0.3 * p * (dp - pull)
+    assert (np.abs(found - wanted) <= 1.01 * 0.3 * p * off + 2.0**-16 * abs(wanted)).all()
+    # Each of the bounds is small beside the gradients.
+    assert off.max() < 0.02 * np.abs(dp).max()
+
+
 def test_constants():
     assert constant(1.0) == (1 << 16, -16) and constant(1 - 2.0**-30, 16) == (1 << 15, -15)
     for value in (1e-5, 3.0, 7e8):

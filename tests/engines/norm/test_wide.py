@@ -12,7 +12,7 @@ from gradloom.sim.bench.engine import FENCE, BenchCommand, pressures
 
 from ...deep import deep
 from .script import Script, factor_operands, sizes
-from .wide import FORMS, beyond, gathered, gradient, longest, softmax
+from .wide import FORMS, beyond, gathered, gradient, longest, results, softmax
 
 STALLS, HOLDS = pressures(60)[1:]
 #: Without GRADLOOM_DEEP=1.
@@ -44,10 +44,27 @@ def test_gradients_of_all_exponents(bench, name):
     gradient(**GRADIENTS[name]).check(bench)
 
 
+#: Exponents of probabilities' gradients far below and above those of the sums of results and theirs; short shares.
+RESULTS = {
+    "near": {},
+    "larger pulls": {"back_at": (-60, -43)},
+    "larger gradients": {"back_at": (-20, 3), "heads": ((0, 5, 1, 63), (1, 6, 0, 22))},
+    "all the largest": {"heads": ((2, 7, 0, 64),), "bits": (0,)},
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_gradients_with_pulls_of_results(bench, name):
+    script = results(**RESULTS[name])
+    script.check(bench)
+    assert script.model.clipped == 0
+
+
 @pytest.mark.parametrize("pressure", [STALLS, HOLDS], ids=["stalls", "holds"])
 def test_both_are_the_models_under_pressure(bench, pressure):
     softmax((2, 1), rows=3).check(bench, **pressure)
     gradient((2, 1), rows=3).check(bench, **pressure)
+    results().check(bench, **pressure)
 
 
 @pytest.mark.parametrize("opcode", [Op.POWERS, Op.PULLS])
@@ -70,7 +87,7 @@ def test_the_longest_rows_do_not_wrap(bench, opcode):
 
 
 def test_cycles(bench):
-    """Tiles in front of the last have all their beats; a row takes eight cycles at least, but the last one."""
+    """Tiles in front of the last have all their beats; a row takes four cycles at least, but the last one."""
     script = Script()
     for port in "ab":
         for slot in range(3):
@@ -84,13 +101,13 @@ def test_cycles(bench):
     script.run(Op.SOFT_BACK, b=0, features=17, fresh=1, **place, **factor)
     ran = script.check(bench)
     took = [done - start for start, done in zip(ran.started, ran.done)]
-    ready, settle, finish = NormEngine.ready, NormEngine.settle(8), NormEngine.finish
+    ready, settle, finish = NormEngine.ready, NormEngine.settle(16), NormEngine.finish
     assert took == [
-        ready + 3 + 7 * 18 + settle,
-        ready + 1 + 6 * 8 + 2 + settle,
+        ready + 3 + 7 * 9 + settle,
+        ready + 1 + 6 * 4 + 1 + settle,
+        ready + 1 + 7 + finish,
+        ready + 2 + 7 * 8 + settle,
         ready + 1 + 14 + finish,
-        ready + 2 + 7 * 16 + settle,
-        ready + 1 + 21 + finish,
     ]
 
 

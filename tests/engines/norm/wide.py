@@ -3,13 +3,13 @@
 import numpy as np
 
 from gradloom.rtl.formats.tiles.codes import EDGE
-from gradloom.rtl.formats.tiles.norm import ROW_TILES
+from gradloom.rtl.formats.tiles.norm import ROW_TILES, least_shift
 from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
 from gradloom.sim.bench.engine import BenchCommand
 
 from .script import CONFIG, Script, factor_operands, sizes
 
-__all__ = ["FORMS", "LOG2_E", "beyond", "gathered", "gradient", "longest", "softmax"]
+__all__ = ["FORMS", "LOG2_E", "beyond", "gathered", "gradient", "longest", "results", "softmax"]
 
 LOG2_E = float(np.log2(np.e))
 _ONE = factor_operands(1.0)
@@ -78,6 +78,27 @@ def gradient(parts=(2, 2), keys=13, rows=5, at=(-18, -16, -21), back_at=(-20, -2
     slots = {"a": 0, "b": 0}
     gathered(script, Op.PULLS, parts, keys, slots=slots, rows=rows, a_row=a_row)
     return _results(script, Op.SOFT_BACK, parts, keys, rows, slots, a_row=a_row, **factor_operands(0.3))
+
+
+def results(heads=((0, 5, 40, 64), (1, 6, 0, 16)), back_at=(-34, -31), bits=(16,), rows=5, a_row=2):
+    """Pulls of results and their gradients, then gradients of two tiles of shares, of 8 bits and of 16.
+
+    ``heads``: slots of each, first column and the one behind the last.
+    """
+    script, place = Script(rows), {"rows": rows, "a_row": a_row}
+    for n, (a, b, *_) in enumerate(heads):
+        for port, slot, at in (("a", a, -13 + n), ("b", b, -33 + 2 * n)):
+            largest = np.full((a_row + rows, EDGE), 32767)
+            script.load(port, slot, script.codes(a_row + rows, EDGE, bits=bits[0]) if bits[0] else largest, at)
+    for n, at in enumerate(back_at):
+        script.load("a", 3 + n, abs(script.codes(a_row + rows, 21, bits=(7, 15)[n])), (-6, -14)[n], short=n == 0)
+        script.load("b", n, script.codes(a_row + rows, 21), at)
+    script.fence()
+    size = sum(last - first for _, _, first, last in heads)
+    for n, (a, b, first, last) in enumerate(heads):
+        own = {"features": last, "first": first, "exponent": least_shift(size), "more": int(n > 0)}
+        script.run(Op.PULLS, a=a, b=b, tiles=1, **place, **own)
+    return _results(script, Op.SOFT_BACK, (1, 1), 21, rows, {"a": 3, "b": 0}, a_row=a_row, **factor_operands(0.3))
 
 
 def longest(opcode):
