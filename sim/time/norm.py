@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 
 from gradloom.rtl.engines.norm.engine import NormEngine
-from gradloom.rtl.engines.norm.sums import positions
 from gradloom.rtl.formats.tiles.codes import EDGE
-from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode, positions
 
 from .shell.bus import Sink
 from .shell.shell import OneAtATime, Queue, TimedMachine

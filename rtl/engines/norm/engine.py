@@ -67,7 +67,8 @@ class NormEngine(wiring.Component):
     Cycles from a command taken to ``done``: :attr:`ready` and one a tile, then for each reading the beats and
     :meth:`settle` where sums come of it, :attr:`finish` where results do; :attr:`again` before each but the first.
     Where sums come of it a row, or a column of beats by groups of features, takes as many cycles as its sums have
-    :func:`~.sums.positions` at least; the last one takes its beats. A beat has as many features as there are lanes.
+    :func:`~...formats.tiles.norm.positions` at least; the last one takes its beats. A beat has as many features as
+    there are lanes.
 
     Members
     -------

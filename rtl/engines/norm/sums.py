@@ -5,28 +5,18 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.tiles.codes import EDGE, WORD
-from ...formats.tiles.norm import ROW
+from ...formats.tiles.norm import ROW, at_once, positions
 from ...hierarchy import place
 from ...stream.delay import delay
 from .lane import HALVES, PRODUCT
 from .rows import NormRows
 
-__all__ = ["SECOND", "TOTAL", "NormSums", "positions", "total_layout"]
+__all__ = ["SECOND", "TOTAL", "NormSums", "total_layout"]
 
 #: Bits of both sums of a group, and of a lane's total.
 TOTAL, SECOND, _LANE = ROW, 60, 40
 #: Below all scores.
 _LEAST = -(1 << HALVES - 1)
-
-
-def _at_once(lanes):
-    """Lanes of a row that are added up at once: as many as leave a position for each beat of a row of a tile."""
-    return max(lanes * lanes // EDGE, 1)
-
-
-def positions(lanes, *, columns=False):
-    """Places of a segment that are added up one after another: its lanes, or some lanes of a row each."""
-    return lanes if columns else lanes // _at_once(lanes)
 
 
 def total_layout():
@@ -39,8 +29,8 @@ class NormSums(wiring.Component):
 
     The latter one after another; lanes of a row some at once.
 
-    A segment's last beat comes as many cycles as there are :func:`positions` after the one before it, or more; the last
-    total of a segment :meth:`latency` cycles after its last beat.
+    A segment's last beat comes as many cycles as there are :func:`~...formats.tiles.norm.positions` after the one
+    before it, or more; the last total of a segment :meth:`latency` cycles after its last beat.
 
     Parameters
     ----------
@@ -65,7 +55,7 @@ class NormSums(wiring.Component):
     @staticmethod
     def lead(lanes):
         """Cycles from the row that is looked up to its beat."""
-        return 2 - (_at_once(lanes) - 1).bit_length()
+        return 2 - (at_once(lanes) - 1).bit_length()
 
     def __init__(self, *, lanes):
         self.lanes = lanes
@@ -122,7 +112,7 @@ class NormSums(wiring.Component):
         ended = delay(m, i.valid & i.last, 1, reset_less=False)
         row, beat = (delay(m, each, 1) for each in (i.row, i.beat))
         waiting = [[Signal(len(each), reset_less=True) for each in some] for some in (totals, seconds)]
-        at_once = _at_once(lanes)
+        count = at_once(lanes)
         active, lane, last = Signal(), Signal(range(lanes)), Signal(range(lanes))
         own_row, own_beat = Signal.like(row), Signal.like(beat)
         with m.If(ended):
@@ -130,13 +120,13 @@ class NormSums(wiring.Component):
             for some, kept in zip((totals, seconds), waiting):
                 m.d.sync += [each.eq(one) for each, one in zip(kept, some)]
         with m.Else():
-            m.d.sync += lane.eq(lane + Mux(self.columns, 1, at_once))
+            m.d.sync += lane.eq(lane + Mux(self.columns, 1, count))
             with m.If(lane == last):
                 m.d.sync += active.eq(0)
 
         position, ones = Signal(range(EDGE)), Signal(range(EDGE))
         m.d.comb += [
-            last.eq(Mux(self.columns, lanes - 1, lanes - at_once)),
+            last.eq(Mux(self.columns, lanes - 1, lanes - count)),
             position.eq(Mux(self.columns, Cat(lane, own_beat), lane)),
             ones.eq(Mux(self.columns, Array((1 << n) - 1 for n in range(8))[self.group], lanes - 1)),
         ]
@@ -174,9 +164,9 @@ class NormSums(wiring.Component):
 
     def _at(self, m, waiting, lane, larger):
         """Of the lanes at once from ``lane`` on the sum or, ``larger``, the largest; by groups of features one lane."""
-        at_once = _at_once(self.lanes)
-        side = (at_once - 1).bit_length()
-        some = [Array(waiting[n::at_once])[lane[side:]].as_signed() for n in range(at_once)]
+        count = at_once(self.lanes)
+        side = (count - 1).bit_length()
+        some = [Array(waiting[n::count])[lane[side:]].as_signed() for n in range(count)]
         if side:
             # mutant all-lanes: some = list(some)
             some = [Mux(~self.columns | (lane[:side] == n), one, 0) for n, one in enumerate(some)]

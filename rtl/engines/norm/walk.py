@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.tiles.codes import EDGE
-from .sums import positions
+from ...formats.tiles.norm import positions
 
 __all__ = ["NormWalk"]
 
@@ -15,7 +15,7 @@ class NormWalk(wiring.Component):
 
     A segment is a row over all tiles or, ``columns``, a beat's column over all rows and tiles. Beats come in each cycle
     from the one after ``start`` on; with ``paced`` a segment but the last takes at least as many cycles as its sums
-    have :func:`~.sums.positions`.
+    have :func:`~...formats.tiles.norm.positions`.
 
     Parameters
     ----------

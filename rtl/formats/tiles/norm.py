@@ -31,8 +31,10 @@ __all__ = [
     "SIZE",
     "SPREAD",
     "UNIT",
+    "at_once",
     "constant",
     "least_shift",
+    "positions",
 ]
 
 
@@ -110,6 +112,19 @@ PULLED = 2
 
 assert ROW_TILES * EDGE << 2 * (WIDE - 1) <= 1 << ROW - 1
 assert DEEP + ROOT_FRAC - UNIT == 18 and ALIGNED == DEEP + 10
+
+
+def at_once(lanes: int) -> int:
+    """Lanes of a row that are added up at once: as many as leave a position for each beat of a row of a tile."""
+    return max(lanes * lanes // EDGE, 1)
+
+
+def positions(lanes: int, *, columns: bool = False) -> int:
+    """Cycles in which a segment's lanes are added up: one a cycle, or of a row some at once.
+
+    ``columns``: lanes are features of groups.
+    """
+    return lanes if columns else lanes // at_once(lanes)
 
 
 def least_shift(features: int) -> int:

@@ -71,7 +71,7 @@ def pulls(y: np.ndarray, dy: np.ndarray, heads: int) -> Pull:
 
 
 def _pull(p: tuple[Words, Words], dp: tuple[Words, Words], firsts: Sequence[int], least: int = 0) -> Pull:
-    """Sums of ``p dp`` of rows, gathered from each of ``firsts`` on to the next; ``least``: see :func:`.norm.pull_of`."""
+    """Sums of ``p dp`` of rows, gathered from each of ``firsts`` on to the next; see :func:`.norm.pull_of`."""
     (p_codes, p_at), (codes, at) = p, dp
     total = np.zeros((len(codes), 1), np.int64)
     tops = [each[:, :1] for each in (p_at, at)]

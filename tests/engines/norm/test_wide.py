@@ -112,11 +112,7 @@ def test_cycles(bench):
 
 
 #: Gathered of tiles with the exponent -20, then a tile with another.
-ABOVE = [
-    (Op.POWERS, "a", -19, -20),
-    (Op.SHARES, "a", -19, -20),
-    (Op.SOFTMAX_BACK, "a", -7, -8),
-]
+ABOVE = [(Op.POWERS, "a", -19, -20), (Op.SHARES, "a", -19, -20), (Op.SOFTMAX_BACK, "a", -7, -8)]
 _BEFORE = {Op.POWERS: [Op.LARGEST], Op.SHARES: [Op.LARGEST, Op.POWERS], Op.SOFTMAX_BACK: []}
 
 

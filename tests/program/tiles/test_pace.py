@@ -1,11 +1,16 @@
 """Cycles by which commands are ordered: rows, tiles and columns of a product, readings of elements and norms."""
 
+from functools import partial
+
 import pytest
 
-from gradloom.program.tiles.pace import _LATENCY, cycles
+from gradloom.program.tiles import pace
+from gradloom.program.tiles.pace import _LATENCY
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.norm import NormOpcode
 from gradloom.rtl.formats.tiles.product import ProductOpcode
+
+cycles = partial(pace.cycles, norm_lanes=8)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,8 @@ def test_norms_read_a_row_more_than_once():
     narrow, wide = ({"rows": 9, "features": each, "tiles": 0} for each in (15, 127))
     one, two = (cycles("norm", NormOpcode.SOFTMAX, each) - _LATENCY for each in (narrow, wide))
     assert one == 10 * (2 + 8 + 8) and two == 10 * 3 * 16
+    # Of 16 lanes four are added up at once.
+    one, two = (pace.cycles("norm", NormOpcode.SOFTMAX, each, norm_lanes=16) - _LATENCY for each in (narrow, wide))
+    assert one == 10 * (1 + 4 + 4) and two == 10 * 3 * 8
+    rows = {"rows": 9, "features": 15, "tiles": 2}
+    assert pace.cycles("norm", NormOpcode.LARGEST, rows, norm_lanes=16) == 10 * (2 * 4 + 1) + _LATENCY

@@ -221,12 +221,7 @@ class Softmaxes(Norms):
             self.tiler.norm(value, [], blocks, commands)
 
     def _shared(
-        self,
-        made: _Column,
-        opcode: NormOpcode,
-        blocks: dict[str, Block],
-        at: tuple[int, int],
-        more: Mapping[str, int],
+        self, made: _Column, opcode: NormOpcode, blocks: dict[str, Block], at: tuple[int, int], more: Mapping[str, int]
     ) -> None:
         """Results of rows of a tile."""
         (value, j), (i, number) = made, at

@@ -129,9 +129,9 @@ class Sketch:
                 each.job.keeps = n < len(some) - 1
                 yield each
 
-    def task(self) -> OrderedTask:
-        """The same for the order of jobs, with those behind it."""
-        own, *more = [each._task() for each in self.jobs()]
+    def task(self, *, norm_lanes: int) -> OrderedTask:
+        """The same for the order of jobs, with those behind it; ``norm_lanes``: of the engine NORM."""
+        own, *more = [each._task(norm_lanes) for each in self.jobs()]
         if not more:
             return own
         reads, writes = dict(own.reads), dict(own.writes)
@@ -140,14 +140,14 @@ class Sketch:
             writes |= each.writes
         return OrderedTask(own.engine, reads, writes, sum(each.work for each in (own, *more)))
 
-    def _task(self) -> OrderedTask:
+    def _task(self, norm_lanes: int) -> OrderedTask:
         job, reads = self.job, dict[tuple[str, int], int]()
         for port, block in self.blocks:
             reads |= {(port, at): record.beats for at, record in zip(block.offsets, block.records)}
         for load in job.loads:
             count = max(len(load.after), 1)
             reads |= {(load.port, at): load.size // BEAT // count for at in load.after or (load.offset,)}
-        work = sum(cycles(job.engine, opcode, given) for opcode, given in job.commands)
+        work = sum(cycles(job.engine, opcode, given, norm_lanes=norm_lanes) for opcode, given in job.commands)
         writes = {store.offset: store.size // BEAT for store in job.stores}
         # As if each wrote a record of no beats.
         if job.chained:

@@ -270,7 +270,7 @@ def _command(program: PlacedProgram, engine: str, opcode: int, operands: dict[st
     def add(wait: Sequence[int], post: Sequence[int]) -> None:
         program.do(engine, opcode, wait=wait, post=post, **operands)
 
-    return PacedCommand(engine, cycles(engine, opcode, operands), add)
+    return PacedCommand(engine, cycles(engine, opcode, operands, norm_lanes=program.config.norm_lanes), add)
 
 
 def _store(program: PlacedProgram, engine: str, store: StoreJob) -> PacedCommand:

@@ -13,8 +13,9 @@ from heapq import merge
 from itertools import islice
 from types import MappingProxyType
 
+from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
-from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode, positions
 from gradloom.rtl.formats.tiles.product import ProductOpcode
 
 __all__ = ["PacedCommand", "cycles", "paced"]
@@ -142,19 +143,20 @@ def paced(commands: Sequence[PacedCommand]) -> list[PacedCommand]:
     return sorted(queues.made, key=lambda each: each.start)
 
 
-def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyType({})) -> int:
-    """Cycles of an engine's command, about."""
+def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyType({}), *, norm_lanes: int) -> int:
+    """Cycles of an engine's command, about; ``norm_lanes``: of the engine NORM."""
     if queue == "update":
         return 4 * operands["beats"]
     rows, tiles = operands.get("rows", 0) + 1, operands.get("tiles", 0) + 1
-    if queue == "norm" and opcode in _ROWS:
-        beats = 8 * (tiles - 1) + -(-(operands["features"] + 1) // 8)
-        return rows * max(beats, 8) + _LATENCY
     if queue != "product":
-        beats, readings = -(-(operands.get("features", 0) + 1) // 8), _READINGS.get((queue, opcode), 1)
-        # Rows of a softmax that are added up take 8 cycles at least.
+        codes = norm_lanes if queue == "norm" else 8
+        beats, readings = -(-(operands.get("features", 0) + 1) // codes), _READINGS.get((queue, opcode), 1)
+        # Rows that are added up take as many cycles as there are positions at least.
+        if queue == "norm" and opcode in _ROWS:
+            return rows * max(EDGE // codes * (tiles - 1) + beats, positions(codes)) + _LATENCY
         added = readings - 1 if queue == "norm" else 0
-        return tiles * rows * (beats * (readings - added) + max(beats, 8) * added) + _LATENCY
+        least = max(beats, positions(norm_lanes)) if added else 0
+        return tiles * rows * (beats * (readings - added) + least * added) + _LATENCY
     if opcode == ProductOpcode.SCAN:
         return tiles * (operands.get("reach", 0) + 1)
     if opcode == ProductOpcode.BIAS:
