@@ -65,7 +65,8 @@ def pulls(y: np.ndarray, dy: np.ndarray, heads: int) -> Pull:
         columns = np.s_[:, size * head : size * (head + 1)]
         # Of the tiles that they lie in one after the other.
         firsts = [0, *range(EDGE - size * head % EDGE, size, EDGE)]
-        made.append(_pull(*((codes[columns], at[columns]) for codes, at in sides), firsts, least_shift(size)))
+        one, other = ((codes[columns], at[columns]) for codes, at in sides)
+        made.append(_pull(one, other, firsts, least_shift(size)))
     words, exponents = (np.concatenate(each) for each in zip(*made))
     return words, exponents
 
@@ -83,7 +84,7 @@ def _pull(p: tuple[Words, Words], dp: tuple[Words, Words], firsts: Sequence[int]
         total >>= np.minimum(sum(tops) - before, 63)
         down = np.minimum(sum(tops) - p_at[some] - at[some], 63)
         total += half_up(p_codes[some] * codes[some], down).sum(1, keepdims=True)
-    words, exponent, _ = norm.pull_of(total, *tops, least)
+    words, exponent, _ = norm.pull_of(total, tops[0], tops[1], least)
     return words, exponent
 
 

@@ -110,10 +110,10 @@ def test_pieces_leave_what_one_program_leaves(made, least, monkeypatch):
     assert not list(differs(made, step, found))
 
 
-def shorter(monkeypatch):
-    """Tensors of several pieces give their places up a piece too early."""
+def shorter(monkeypatch, by=1):
+    """Tensors of several pieces give their places up some pieces too early."""
     lives = pieces._Noted.lives.fget
-    monkeypatch.setattr(pieces._Noted, "lives", property(lambda self: (lives(self)[0], max(lives(self)[1] - 1, 0))))
+    monkeypatch.setattr(pieces._Noted, "lives", property(lambda self: (lives(self)[0], max(lives(self)[1] - by, 0))))
 
 
 def test_a_place_that_is_given_up_too_early_is_refused(made, monkeypatch):
@@ -126,7 +126,7 @@ def test_a_place_that_is_given_up_too_early_is_refused(made, monkeypatch):
 def test_a_place_that_is_given_up_too_early_shows_in_memory(made, monkeypatch):
     """So what the pieces leave tells whether lives are right."""
     net, exact, *_ = made
-    shorter(monkeypatch)
+    shorter(monkeypatch, by=2)
     monkeypatch.setattr(pieces.Pieces, "_check", lambda self, offsets: None)
     assert list(differs(made, *cut(net, exact, 1, monkeypatch)))
 
