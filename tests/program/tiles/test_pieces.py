@@ -124,11 +124,12 @@ def test_a_place_that_is_given_up_too_early_is_refused(made, monkeypatch):
 
 
 def test_a_place_that_is_given_up_too_early_shows_in_memory(made, monkeypatch):
-    """So what the pieces leave tells whether lives are right."""
+    """So what the pieces read tells whether lives are right: a record of another size, here."""
     net, exact, *_ = made
     shorter(monkeypatch, by=2)
     monkeypatch.setattr(pieces.Pieces, "_check", lambda self, offsets: None)
-    assert list(differs(made, *cut(net, exact, 1, monkeypatch)))
+    with pytest.raises(ValueError, match="must be records of"):
+        list(differs(made, *cut(net, exact, 1, monkeypatch)))
 
 
 def test_tensors_that_do_not_meet_share_places(made, monkeypatch):
