@@ -4,11 +4,11 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from gradloom.rtl.emit.yosys import YosysError, run_yosys
+from gradloom.rtl.emit.yosys import Yosys, YosysError, run_yosys
 
 from ..board import Board
 from . import timing
@@ -223,8 +223,9 @@ def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, 
                     [*_mapping(sources, half, family), *_kept(half, file)]
                     for half, file in zip(halves, mapped, strict=True)
                 ]
-                with ThreadPoolExecutor(2) as pool:
-                    list(pool.map(run_yosys, commands))
+                with ExitStack() as both:
+                    for each in commands:
+                        both.enter_context(Yosys()).run(each)
                 run_yosys([*_CELLS, *(f"read_rtlil {file}" for file in mapped), *writing])
         except YosysError as error:
             raise SynthesisError(f"{top} could not be synthesised: {error}") from None

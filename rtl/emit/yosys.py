@@ -74,7 +74,13 @@ class Yosys:
         with self._log:
             if kind is not None:
                 self._process.kill()
-            self._process.communicate()
+            try:
+                self._process.communicate()
+            except BaseException:
+                # An interrupt: a pass may take minutes.
+                self._process.kill()
+                self._process.wait()
+                raise
             if kind is None and self._process.returncode:
                 self._log.seek(0)
                 lines = self._log.read().decode(errors="replace").strip().splitlines() or ["no message"]
