@@ -53,7 +53,6 @@ def _with_forwards(m, intake, forward):
         exponent.valid.eq(header.valid | (beat.valid & beat.header)),
         exponent.slot.eq(Mux(beat.valid, beat.slot, header.slot)),
         exponent.exponent.eq(Mux(beat.valid, beat.data[:8], header.exponent)),
-        # mutant all-wide: exponent.short.eq(header.short),
         exponent.short.eq(Mux(beat.valid, ~beat.wide, header.short)),
     ]
     return SimpleNamespace(write=write, exponent=exponent)

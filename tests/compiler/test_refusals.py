@@ -70,9 +70,9 @@ FORWARD = {
         [X],
         [Pool((X,), Y, "max", kernel=(3,), stride=(1,), pads=((2, 2),), dilation=(2,))],
     ),
-    "norm: 1024 features of a norm take 1024 places, must be 512 at most": (
-        [tensor("x", 2, 1024)],
-        [norm(tensor("x", 2, 1024))],
+    "norm: 2048 features of a norm take 2048 places, must be 1024 at most": (
+        [tensor("x", 2, 2048)],
+        [norm(tensor("x", 2, 2048))],
     ),
     "y: only twice the sides by nearest neighbours has a command": (
         [IMAGE],

@@ -72,6 +72,7 @@ class Chain(PlacedProgram):
         self._beside("norm", "a", range(1, 5))
         self._pass("element", half, ("norm", "a"), 0, wait=(1,), post=(2,))
         self._pass("element", half, ("product", "w"), 3, wide=False, post=(3,))
+        self._pass("element", half, ("norm", "a"), 5, wide=False)
         factor = {"mantissa": 1 << 16, "exponent": -18}
         self._run("norm", NormOpcode.SOFTMAX, wait=(2,), post=(4,), a=0, o=half, fresh=1, **factor, **size)
         self._beside("product", "x", range(2, 6))
@@ -93,9 +94,10 @@ class Chain(PlacedProgram):
         self._run("element", ElementOpcode.ADD, a=6, b=4, o=0, fresh=1, **size)
         self._run("norm", NormOpcode.SOFTMAX, a=3, o=2, fresh=1, **factor, **size)
         self._run("norm", NormOpcode.SOFTMAX_BACK, a=4, b=0, o=3, fresh=1, **factor, **size)
+        self._run("norm", NormOpcode.SOFTMAX, a=5, o=1, fresh=1, **factor, **size)
         self._run("product", ProductOpcode.PRODUCT, x=4, o=2, **product)
         self.add(CONTROL, ControlOpcode.FENCE)
-        for engine, slot in (("element", 0), ("norm", 2), ("norm", 3), ("product", 2)):
+        for engine, slot in (("element", 0), ("norm", 1), ("norm", 2), ("norm", 3), ("product", 2)):
             self._keep(engine, slot)
 
     def _run(self, engine, opcode, *, wait=(), post=(), **operands):
@@ -129,7 +131,8 @@ class Chain(PlacedProgram):
     def _pass(self, engine, slot, to, to_slot, *, wide=True, **tokens):
         """A STORE that forwards."""
         place, argument, content = self._store(engine, slot, wide)
-        to_arg, only = tile_argument(to_slot, *self.shape), self.only and bool(self.rng.integers(0, 2))
+        short = not wide and to[0] != "product"
+        to_arg, only = tile_argument(to_slot, *self.shape, short=short), self.only and bool(self.rng.integers(0, 2))
         self.models[to[0]].load(to[1], to_arg, content)
         self.store(place, engine, "o", arg=argument, to=to, to_arg=to_arg, only=only, **tokens)
         if only:

@@ -127,7 +127,7 @@ WRONG = {
     "other rows": {"to_arg": _SHAPE | {"rows": 62}},
     "other features": {"to_arg": _SHAPE | {"features": 16}},
     "wide codes for a port of narrow ones": {"to": PRODUCT.load("x")},
-    "narrow codes for a port of wide ones": {"arg": _SHAPE | {"wide": 0}},
+    "narrow codes for a port of wide ones": {"arg": _SHAPE | {"wide": 0}, "to": NORM.load("b")},
     "only, and no forward": {"forward": 0, "only": 1},
     "more beats": {"beats": BEATS + 1},
     "no result slot": {"arg": _SHAPE | {"slot": 4}},

@@ -328,6 +328,33 @@ def test_a_record_of_another_shape_is_no_forward(change):
     assert refused == ([0, 1, 1, 0, 0] if change is None else [0] * 5)
 
 
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("change", [None, "unsigned"])
+def test_a_slot_has_codes_of_16_bits_or_of_8(lanes, change):
+    """A row of 64 of them is read, as many codes as there are lanes a cycle."""
+    unit = (SlotMemory if change is None else mutant(SlotMemory, change))(slots=2, lanes=lanes, both=True)
+    random, found = np.random.default_rng(lanes), []
+    rows = [random.integers(1 - (1 << bits - 1), 1 << bits - 1, 64) for bits in (16, 8)]
+
+    async def play(ctx):
+        for slot, (codes, kind) in enumerate(zip(rows, ("<i2", "i1"))):
+            for beat, data in enumerate(beats_of(codes.astype(kind).tobytes())):
+                ctx.set(unit.write, {"valid": 1, "slot": slot, "row": 7, "beat": beat, "data": data})
+                await ctx.tick()
+        ctx.set(unit.write, {"valid": 0})
+        ctx.set(unit.row, 7)
+        for slot in range(2):
+            ctx.set(unit.slot, slot)
+            ctx.set(unit.short, slot)
+            for half in range(0, 8, lanes // 8):
+                ctx.set(unit.half, half)
+                await ctx.tick()
+                found.append(np.frombuffer(ctx.get(unit.o).to_bytes(2 * lanes, "little"), "<i2"))
+
+    simulate(unit, play)
+    assert np.array_equal(np.concatenate(found), np.concatenate(rows)) == (change is None)
+
+
 @pytest.mark.parametrize("change", [None, "other-half"])
 def test_a_slot_has_the_beats_that_were_written_last(change):
     """Halves of them are read, while others are written."""

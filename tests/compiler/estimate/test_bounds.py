@@ -31,7 +31,7 @@ def bounds_of(operations, batch=1, known=(), **config):
 
 def norm(opcode, *, rows, features, tiles=1, by_row=True):
     """Cycles of a command of the norm engine with so many of each."""
-    return norm_cycles(opcode, {"rows": rows - 1, "features": features - 1, "tiles": tiles - 1}, by_row, 8)
+    return norm_cycles(opcode, {"rows": rows - 1, "features": features - 1, "tiles": tiles - 1}, by_row, 16)
 
 
 def linear(x, name, features, **more):
@@ -235,6 +235,22 @@ def test_attentions_gradients(wanted):
     read += tile if k else 0
     write = (2 * wide + 2 * wide if scores else 0) + sum(wide for each in wanted if each)
     assert found == (64 * passes, 0, soft, read, write)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_gradients_of_wide_rows_are_pulled_by_results(heads):
+    """77 keys are two tiles: shares of 8 bits, and results of each head, which may lie in two tiles."""
+    ops = attention(heads, 96, ranks=(2, 0, 0))
+    found = bounds_of(ops, element_slots=1, norm_slots=0, x_slots=64, w_slots=64)["mixed", "backward"]
+    # First and last features of a head in each tile that it lies in.
+    parts = {1: [64, 32], 2: [48, 64, 32], 4: [24, 48, 64, 8, 32]}[heads]
+    pulls = sum(norm(NormOpcode.PULLS, rows=r, features=last) for r in (64, 36) for last in parts)
+    made = heads * sum(norm(NormOpcode.SOFT_BACK, rows=r, features=keys) for r in (64, 36) for keys in (64, 13))
+    assert found[2] == pulls + made
+    p, dp, y = heads * record(100, 77, 32), heads * record(100, 77, 16), record(100, 96, 16)
+    # dY streams for dP; the array has dS from memory; k was kept for the scores, and is now.
+    products = record(100, 96, 32) + p
+    assert found[3] == p + dp + round(2 * y * len(parts) / 2) + products
 
 
 def test_what_is_no_product_is_a_pass_of_elements():

@@ -20,7 +20,7 @@ from gradloom.sim.bench.mutants import mutant
 
 from .programs import FORMS, above, again, apart, few, flat, limited, negative, norms, wrapping
 from .script import CONFIG
-from .wide import beyond, gradient, softmax
+from .wide import beyond, gradient, results, softmax
 
 MUTANTS = {
     (NormLane, "counts-beyond"): flat,
@@ -32,6 +32,8 @@ MUTANTS = {
     (NormSums, "mixes-segments"): norms,
     (NormSums, "takes-padding"): negative,
     (NormSums, "beyond"): lambda: few(2, first=False),
+    (NormSums, "all-lanes"): few,
+    (NormLane, "shorter"): softmax,
     (NormWalk, "unpaced"): lambda: norms(**FORMS["rows of four features"]),
     (NormStatistics, "one-half"): flat,
     (NormStatistics, "keeps-least"): few,
@@ -41,6 +43,9 @@ MUTANTS = {
     (NormWalk, "ragged"): softmax,
     (NormRows, "forgets"): lambda: softmax((1, 1)),
     (NormEngine, "stays"): lambda: gradient((1, 1, 1), at=(-24, -18, -12)),
+    (NormEngine, "all-bits"): results,
+    (NormEngine, "same-unit"): lambda: results(back_at=(-20, 3)),
+    (NormEngine, "of-gradients"): lambda: results(back_at=(-60, -43)),
 }
 
 

@@ -10,7 +10,8 @@ from gradloom.rtl.formats.tiles.codes import EDGE
 __all__ = ["Image", "Part", "cuts", "mixed", "scored", "split", "terms", "turns"]
 
 At = tuple[int, int]
-#: Tiles of either side that a tile of the result may read at once.
+#: Tiles of either side that a tile of the result may read at once: half of the slots, beside which forwards fill
+#: the others.
 _HELD = 16
 
 

@@ -25,6 +25,7 @@ from gradloom.rtl.formats.tiles.records import BEAT, STEP
 from gradloom.sim.time.norm import norm_cycles
 
 from ..commands.elements import beside
+from ..commands.softmaxes import cut
 from ..weights.matrices import HELD
 from .products import backward, forward, is_known, taps_of, with_gradients
 
@@ -251,6 +252,26 @@ class _Step:
                 bound.norm += made.count * count * norm_cycles(each, given, True, self.config.norm_lanes)
         self.made.append((bound, made))
 
+    def _pulled(
+        self, bound: Bound, made: _Matrix, shares: tuple[_Matrix, _Matrix], results: tuple[_Matrix, _Matrix]
+    ) -> None:
+        """Gradients of attention's scores: each row is pulled by its head's results, then tile by tile."""
+        for x, bits in zip(shares, (NARROW, WIDE)):
+            self._read(bound, "norm", x, bits)
+        size = results[0].features // made.count
+        cuts = [each for head in range(made.count) for each in cut(head * size, size)]
+        for x in results:
+            self._read(bound, "norm", x, WIDE, len(cuts) / -(-x.features // EDGE))
+        commands = [(NormOpcode.PULLS, last) for _, _, last in cuts]
+        for first in range(0, made.features, EDGE):
+            commands += [(NormOpcode.SOFT_BACK, min(made.features - first, EDGE))] * made.count
+        whole, rest = divmod(made.rows, EDGE)
+        for rows, count in ((EDGE, whole), (rest, 1)):
+            for opcode, features in commands if rows and count else ():
+                given = {"rows": rows - 1, "features": features - 1}
+                bound.norm += count * norm_cycles(opcode, given, True, self.config.norm_lanes)
+        self.made.append((bound, made))
+
     def _weights(self, each: Linear | Convolution) -> _Matrix:
         return _Matrix(f"{each.layer}.weight", each.i[0].features, each.o.features, taps_of(each))
 
@@ -394,7 +415,10 @@ class _Step:
         p, dp, ds = (self._matrices(each, name) for name in ("probabilities", "dp", "ds"))
         if wanted[0] or wanted[1]:
             self._product(bound, dp, dy, v)
-            self._soft(bound, ds, NormOpcode.SOFTMAX_BACK, p, dp)
+            if dp.features > EDGE:
+                self._pulled(bound, ds, (p, dp), (self._of(each.o), dy))
+            else:
+                self._soft(bound, ds, NormOpcode.SOFTMAX_BACK, p, dp)
         found: list[_Matrix | None] = []
         for part, matrices, other, want in zip(parts, (ds, ds, p), (k, q, dy), wanted):
             if want:
