@@ -11,8 +11,8 @@ _FREQUENCIES: Mapping[str, Mapping[str, float]] = {
     _ESTIMATE: {
         "instantft-kv260": 206,
         "lstm-kv260": 206,
-        "cdm-qta-kv260": 203,
-        "tile-kv260": 203,
+        "cdm-qta-kv260": 202,
+        "tile-kv260": 202,
         "edge-qlora-kv260": 189,
         "edge-qlora-genesys2": 178,
         "instantft-llm-genesys2": 178,
