@@ -12,15 +12,15 @@ __all__ = ["sums"]
 _BEATS = 1 << 10
 #: Bits of exact sums.
 _EXACT = 64
-#: Bits of a word: of a gradient times a gain; of a power, or p times dp, of which a row of 16 tiles has 128 beats.
-_WORD, _ROW_WORD, _ROW, _SEEN = 18, 30, 128, 8
+#: Bits of a word: of a gradient times a gain; of a power, or p times dp, of which a row of 16 tiles has 64 beats.
+_WORD, _ROW_WORD, _ROW, _SEEN = 18, 30, 64, 8
 
 
 def sums(unit=NormSums):
-    """A lane's sums are the exact ones of up to 1024 words of 18 bits, or 128 of 30, and of the products beside."""
+    """A lane's sums are the exact ones of up to 1024 words of 18 bits, or 64 of 30, and of the products beside."""
     claim = Claim()
     m = claim.m
-    made = unit(lanes=8)
+    made = unit(lanes=16)
     inside = claim.place(made)
     claim.drive(made, without=("largest",))
     row = claim.fixed(1, "row")
