@@ -138,7 +138,7 @@ class TileIntake(wiring.Component):
     -------
     beats : stream of beats of a load port, ``arg`` as :data:`~...formats.tiles.records.TileArgument`.
     refuse : with the beat: its slot is not there, it has a code that no quantiser makes, or more rows than one.
-    write : ``{valid, slot, row, beat, data}``. exponent : ``{valid, slot, exponent}``.
+    write : ``{valid, slot, row, beat, data}``. exponent : ``{valid, slot, exponent, short}``.
     """
 
     def __init__(self, *, slots, bits, row=False, both=False):

@@ -75,8 +75,9 @@ class NormEngine(wiring.Component):
     engine, load_*, store_*, health : see ``EngineSpec``. ``BAD_OPERAND``: slots or rows that are not there; a group
         that has not a power of two values up to 2**15, goes beyond a tile's features, or, in BACK_SUMS, not those of
         SUMS; eps that is not 16 bits times a power of two up to 1; a factor's exponent below -512 or above 511 in
-        SOFTMAX_BACK or SOFT_BACK; tiles with a larger exponent than those had of which what is used was gathered;
-        probabilities whose exponent is above -8; rows that go on beyond 256 tiles. ``gain`` has records of a row.
+        SOFTMAX_BACK or SOFT_BACK, bits below 0 or above 63 in PULLS; tiles with a larger exponent than those had of
+        which what is used was gathered, but in SOFT_BACK; in SOFTMAX_BACK probabilities whose exponent is above -8;
+        rows that go on beyond 256 tiles. ``gain`` has records of a row.
     """
 
     #: Cycles of a command besides those of tiles and beats; see above.

@@ -17,9 +17,10 @@ from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.functions import ENTROPY, Curve
 from gradloom.rtl.formats.tiles.norm import PULLED, NormOpcode, constant, least_shift
 
+from .images import cuts
 from .norms import Norms
 
-__all__ = ["BASE_2", "PART", "Softmaxes", "cut"]
+__all__ = ["BASE_2", "PART", "Softmaxes"]
 
 BASE_2 = float(np.log2(np.e))
 #: What each value of a tile counts in a sum of rows; the sums are that much smaller.
@@ -186,17 +187,12 @@ class Softmaxes(Norms):
     def _pulls(self, value: DraftValue, y: DraftValue, dy: DraftValue, at: tuple[int, int]) -> None:
         """Pulls of rows of a head, of what lies of it in each tile of results."""
         (i, head), size = at, y.features // value.count
-        for n, (j, first, last) in enumerate(cut(head * size, size)):
+        for begin, many in cuts(size, head * size):
+            j, first = divmod(head * size + begin, EDGE)
             rows, _ = y.part(i, j)
-            given = {"rows": rows - 1, "features": last - 1, "first": first, "exponent": least_shift(size)}
+            given = {"rows": rows - 1, "features": first + many - 1, "first": first, "exponent": least_shift(size)}
             blocks = {port: self.wide(x, i, j, 0) for port, x in (("a", y), ("b", dy))}
-
-            def commands(
-                held: dict[str, int], slot: int, given: dict[str, int] = given | {"more": int(n > 0)}
-            ) -> Iterator:
-                yield NormOpcode.PULLS, given | held
-
-            self.tiler.norm(value, [], blocks, commands)
+            self._gather_rows(value, NormOpcode.PULLS, blocks, given | {"more": int(begin > 0)})
 
     def _along(
         self,
@@ -214,11 +210,17 @@ class Softmaxes(Norms):
             given = {"rows": rows - 1, "features": keys - 1, "tiles": len(group) - 1, "more": int(n > 0), **more}
             places = [(i, j, number) for j in group]
             blocks = {port: Block.of(self.tiler.read(x, WIDE), places) for port, x in operands.items()}
+            self._gather_rows(value, opcode, blocks, given)
 
-            def commands(held: dict[str, int], slot: int, given: dict[str, int] = given) -> Iterator:
-                yield opcode, given | held
+    def _gather_rows(
+        self, value: DraftValue, opcode: NormOpcode, blocks: dict[str, Block], given: dict[str, int]
+    ) -> None:
+        """A command that keeps what is gathered of rows, and has no results."""
 
-            self.tiler.norm(value, [], blocks, commands)
+        def commands(held: dict[str, int], slot: int) -> Iterator:
+            yield opcode, given | held
+
+        self.tiler.norm(value, [], blocks, commands)
 
     def _shared(
         self, made: _Column, opcode: NormOpcode, blocks: dict[str, Block], at: tuple[int, int], more: Mapping[str, int]
@@ -247,12 +249,6 @@ def _constant(factor: float) -> dict[str, int]:
 
 def _groups(count: int, most: int) -> list[range]:
     return [range(first, min(first + most, count)) for first in range(0, count, most)]
-
-
-def cut(start: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Tiles of columns ``start`` to ``start + size``: number, first column in it, and the one behind the last."""
-    for j in range(start // EDGE, -(-(start + size) // EDGE)):
-        yield j, max(start - EDGE * j, 0), min(start + size - EDGE * j, EDGE)
 
 
 def _places(value: DraftValue) -> Iterator[tuple[int, int]]:

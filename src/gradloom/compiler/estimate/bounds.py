@@ -20,12 +20,12 @@ from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.operations import Add, Attention, Concat, Convolution, Linear, Norm, Upsample
 from gradloom.rtl.engines.element.latencies import FINISH, START
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
-from gradloom.rtl.formats.tiles.norm import PULLED, NormOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode
 from gradloom.rtl.formats.tiles.records import BEAT, STEP
 from gradloom.sim.time.norm import norm_cycles
 
 from ..commands.elements import beside
-from ..commands.softmaxes import cut
+from ..commands.images import cuts
 from ..weights.matrices import HELD
 from .products import backward, forward, is_known, taps_of, with_gradients
 
@@ -35,11 +35,8 @@ __all__ = ["UNITS", "Bound", "step_bounds", "summed"]
 UNITS = ("array", "element", "norm", "read", "write")
 #: Features of a beat of the element engine, and words of a beat.
 _CODES, _WORDS = 8, 8
-#: What is gathered of rows of several tiles, and what then makes results.
-_PASSES = {
-    NormOpcode.SOFTMAX: ((NormOpcode.LARGEST, NormOpcode.POWERS), NormOpcode.SHARES),
-    NormOpcode.SOFTMAX_BACK: ((NormOpcode.PULLS,), NormOpcode.SOFT_BACK),
-}
+#: What a softmax gathers of rows of several tiles, before SHARES makes results.
+_PASSES = (NormOpcode.LARGEST, NormOpcode.POWERS)
 
 
 @dataclass(frozen=True)
@@ -232,43 +229,44 @@ class _Step:
         bound.norm += written * norm_cycles(result, whole, by_row, lanes)
         self.made.append((bound, made))
 
-    def _soft(self, bound: Bound, made: _Matrix, opcode: NormOpcode, *operands: _Matrix) -> None:
+    def _soft(self, bound: Bound, made: _Matrix, x: _Matrix) -> None:
         """Rows of several tiles are gathered first; what slots do not hold is read again for each pass."""
         tiles, slots = -(-made.features // EDGE), self.config.norm_slots
-        passes, last = _PASSES[opcode]
-        again = 1 + len(passes) * max(tiles - slots, 0) / tiles
-        for x in operands:
-            self._read(bound, "norm", x, WIDE, again)
-        most = PULLED if opcode == NormOpcode.SOFTMAX_BACK else max(slots // 2, 1)
+        self._read(bound, "norm", x, WIDE, 1 + len(_PASSES) * max(tiles - slots, 0) / tiles)
+        most = max(slots // 2, 1)
         parts = [range(first, min(first + most, tiles)) for first in range(0, tiles, most)]
-        commands = [(each, part) for each in passes for part in parts] + [(last, range(j, j + 1)) for j in range(tiles)]
+        commands = [(each, part) for each in _PASSES for part in parts]
+        commands += [(NormOpcode.SHARES, range(j, j + 1)) for j in range(tiles)]
         if tiles == 1:
-            commands = [(opcode, range(1))]
-        whole, rest = divmod(made.rows, EDGE)
-        for rows, count in ((EDGE, whole), (rest, 1)):
-            for each, part in commands if rows and count else ():
-                features = min(made.features - EDGE * (part.stop - 1), EDGE)
-                given = {"rows": rows - 1, "features": features - 1, "tiles": len(part) - 1}
-                bound.norm += made.count * count * norm_cycles(each, given, True, self.config.norm_lanes)
-        self.made.append((bound, made))
+            commands = [(NormOpcode.SOFTMAX, range(1))]
+        self._rows(bound, made, commands * made.count)
 
-    def _pulled(
+    def _soft_back(
         self, bound: Bound, made: _Matrix, shares: tuple[_Matrix, _Matrix], results: tuple[_Matrix, _Matrix]
     ) -> None:
-        """Gradients of attention's scores: each row is pulled by its head's results, then tile by tile."""
-        for x, bits in zip(shares, (NARROW, WIDE)):
+        """Gradients of attention's scores; rows of several tiles are pulled by their head's results first."""
+        whole = made.features <= EDGE
+        for x, bits in zip(shares, (WIDE if whole else NARROW, WIDE)):
             self._read(bound, "norm", x, bits)
+        if whole:
+            self._rows(bound, made, [(NormOpcode.SOFTMAX_BACK, range(1))] * made.count)
+            return
         size = results[0].features // made.count
-        cuts = [each for head in range(made.count) for each in cut(head * size, size)]
+        ends = [
+            (head * size + begin) % EDGE + many for head in range(made.count) for begin, many in cuts(size, head * size)
+        ]
         for x in results:
-            self._read(bound, "norm", x, WIDE, len(cuts) / -(-x.features // EDGE))
-        commands = [(NormOpcode.PULLS, last) for _, _, last in cuts]
-        for first in range(0, made.features, EDGE):
-            commands += [(NormOpcode.SOFT_BACK, min(made.features - first, EDGE))] * made.count
+            self._read(bound, "norm", x, WIDE, len(ends) / -(-x.features // EDGE))
+        tiles = [(NormOpcode.SOFT_BACK, range(j, j + 1)) for j in range(-(-made.features // EDGE))]
+        self._rows(bound, made, [*((NormOpcode.PULLS, end) for end in ends), *tiles * made.count])
+
+    def _rows(self, bound: Bound, made: _Matrix, commands: Sequence[tuple[NormOpcode, range | int]]) -> None:
+        """Commands on each row of tiles: on tiles of what is made, or on a tile's features."""
         whole, rest = divmod(made.rows, EDGE)
         for rows, count in ((EDGE, whole), (rest, 1)):
-            for opcode, features in commands if rows and count else ():
-                given = {"rows": rows - 1, "features": features - 1}
+            for opcode, part in commands if rows and count else ():
+                tiles, features = (1, part) if isinstance(part, int) else (len(part), made.features - EDGE * part[-1])
+                given = {"rows": rows - 1, "features": min(features, EDGE) - 1, "tiles": tiles - 1}
                 bound.norm += count * norm_cycles(opcode, given, True, self.config.norm_lanes)
         self.made.append((bound, made))
 
@@ -337,7 +335,7 @@ class _Step:
     def _attention(self, bound: Bound, each: Attention, q: _Matrix, k: _Matrix, v: _Matrix) -> None:
         scores, p = self._matrices(each, "scores"), self._matrices(each, "probabilities")
         self._product(bound, scores, q, k)
-        self._soft(bound, p, NormOpcode.SOFTMAX, scores)
+        self._soft(bound, p, scores)
         self._product(bound, self._of(each.o), p, v, columns=self._columns(each, v.features))
 
     # -- backward ----------------------------------------------------------------------------------------------
@@ -415,10 +413,7 @@ class _Step:
         p, dp, ds = (self._matrices(each, name) for name in ("probabilities", "dp", "ds"))
         if wanted[0] or wanted[1]:
             self._product(bound, dp, dy, v)
-            if dp.features > EDGE:
-                self._pulled(bound, ds, (p, dp), (self._of(each.o), dy))
-            else:
-                self._soft(bound, ds, NormOpcode.SOFTMAX_BACK, p, dp)
+            self._soft_back(bound, ds, (p, dp), (self._of(each.o), dy))
         found: list[_Matrix | None] = []
         for part, matrices, other, want in zip(parts, (ds, ds, p), (k, q, dy), wanted):
             if want:
