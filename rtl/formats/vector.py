@@ -37,6 +37,7 @@ __all__ = [
     "LOG2",
     "PROBABILITY_FRAC",
     "ELEMENTS",
+    "AIM",
     "PULLED",
     "FINE",
     "FINE_FROM",
@@ -73,8 +74,8 @@ class VectorOpcode(IntEnum):
     NORM_BACKWARD_ADD = 17  #: NORM_BACKWARD, and a residual added to it; c: the residual; o: dx + c
 
 
-#: Bits that count a tensor's tiles: 262,080 elements of tiles of 64.
-TILES = 12
+#: Bits that count a tensor's tiles; of tiles of 64, a row of a softmax has 4,096 at most.
+TILES = 13
 #: A tensor is ``tiles`` x ``tokens`` x ``row`` beats, in this order. Shifts follow from the tensors' fraction bits:
 #: ``systems/text/operations/vector.py``.
 VectorOperands = data.StructLayout(
@@ -94,7 +95,7 @@ VectorOperands = data.StructLayout(
         "limit": 18,  #: SOFTMAX: index of the last element of a row that counts
         "causal": 1,  #: SOFTMAX: the token's index is added to ``limit``; SWIGLU: GELU by tanh, if the machine has it
         "targets": 1,  #: SOFTMAX: subtracts 1 at each token's target, and gives the loss
-        "_reserved": 50,
+        "_reserved": 49,
     }
 )
 
@@ -153,7 +154,9 @@ UNIT = 4
 #: A fall of so many steps or more leaves nothing of a sum, whose topmost bit alone it would leave.
 FALL = 12
 ROW_SUM = PROBABILITY_FRAC + FINE + ELEMENTS + 2
+#: Bits of a target's index.
+AIM = ELEMENTS + 1
 #: A token's target; any bit of ``none`` tells that it has none, and so does the last index, which no row reaches.
-TargetWord = data.StructLayout({"index": ELEMENTS, "none": 32 - ELEMENTS})
+TargetWord = data.StructLayout({"index": AIM, "none": 32 - AIM})
 #: Base-2 cross entropy, 16 fraction bits, over tokens that had their target in their row, and how many had.
 LossWord = data.StructLayout({"loss": 64, "tokens": 32, "_reserved": 32})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib.memory import Memory
 
-from ...formats.vector import TERM
+from ...formats.vector import AIM, TERM
 from ...formats.weights.linear import MASTER, WEIGHT
 from ...hierarchy import place
 from ...stream.delay import delay
@@ -49,7 +49,7 @@ def place_lanes(m, platform, engine, command, kinds, beat, line, halves, known, 
             lane.b.eq(Mux(rope, cosine, engine.b.p.word_select(n, MASTER.width)[: TERM.width].as_signed())),
             lane.c.eq(Mux(rope, sine, engine.c.p.word_select(n, MASTER.width)[: TERM.width].as_signed())),
             lane.d.eq(halves.other.word_select(n, TERM.width)),
-            lane.weight.eq(known.weight.word_select(n, WEIGHT.width)),
+            lane.weight.eq(known.weight.word_select(n, AIM)[: WEIGHT.width]),
             lane.gate.eq(args.gate),
             lane.wide.eq(beat.wide),
             piece.addr.eq(Cat(lane.piece, looks.slope, power, *([args.causal & ~power] if engine.gelu else []))),

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Mux, Signal
 
-from ...formats.vector import ELEMENTS, EXPONENT_FRAC, LossWord, VectorOpcode
-from ...formats.weights.linear import WEIGHT
+from ...formats.vector import AIM, ELEMENTS, EXPONENT_FRAC, LossWord, VectorOpcode
 from ...stream.delay import delay
 from .actions import Stage
 from .results import either
@@ -34,12 +33,9 @@ def mask_elements(m, engine, op, args, walk, targets, line):
     m.d.sync += active.eq((op == VectorOpcode.SOFTMAX) & args.targets)
     # CHOOSE: place of the beat; AIM: the last element that counts, and the target; behind it: where they are in this
     # beat.
-    last, target = Signal(ELEMENTS + 1, reset_less=True), Signal(WEIGHT.width, reset_less=True)
+    last, target = Signal(ELEMENTS + 1, reset_less=True), Signal(AIM, reset_less=True)
     token = delay(m, walk.token, Stage.CHOOSE)
-    m.d.sync += [
-        last.eq(args.limit + Mux(args.causal, token, 0)),
-        target.eq(targets.word_select(token[:side], WEIGHT.width)),
-    ]
+    m.d.sync += [last.eq(args.limit + Mux(args.causal, token, 0)), target.eq(targets.word_select(token[:side], AIM))]
     beat = delay(m, walk.weight, Stage.AIM)
     none = target.all()
     beyond, ends, meets, empty = (Signal(name=name, reset_less=True) for name in ("beyond", "ends", "meets", "empty"))

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gradloom.rtl.engines.vector.engine import VectorEngine
-from gradloom.rtl.formats.vector import ELEMENTS, PROBABILITY_FRAC, PULLED, TERM, LossWord, VectorOpcode
+from gradloom.rtl.formats.vector import AIM, ELEMENTS, PROBABILITY_FRAC, PULLED, TERM, LossWord, VectorOpcode
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.reference import vector_softmax as reference
 
@@ -34,7 +34,7 @@ def targets_of(rng, tokens, elements, lanes):
     index[rng.random(tokens) < 0.25] = -1
     if tokens > 2:
         index[1] = elements + 1
-    words = np.where(index < 0, rng.choice([-1, -1 << 31, 1 << ELEMENTS, (1 << ELEMENTS) - 1], tokens), index)
+    words = np.where(index < 0, rng.choice([-1, -1 << 31, 1 << AIM, (1 << AIM) - 1], tokens), index)
     return np.concatenate([words, np.zeros(-tokens % lanes, np.int64)])[None], index
 
 
@@ -144,6 +144,27 @@ def test_any_softmax(vector_bench, data):
         aim=data.draw(st.booleans()),
         stall=data.draw(st.sampled_from([0, 0.5])),
     )
+
+
+@pytest.mark.parametrize("aimed", [True, False])
+def test_the_longest_row_has_its_last_element_as_a_target(vector_bench, aimed):
+    """A row of 262,144 like elements; "no target" needs an index beyond them, and gives a row of zeros."""
+    shape, masks = (1, 1 << ELEMENTS), {"limit": (1 << ELEMENTS) - 1, "causal": False}
+    s, target = np.full(shape, 5 << 8), np.array([(1 << ELEMENTS) - 1 if aimed else -1])
+    found = vector_bench(make(16), 64)(
+        [
+            (VectorOpcode.TARGETS, {"row": 1, "tiles": 1}, {"a": np.pad(target, (0, 15))[None]}, {}),
+            (VectorOpcode.SOFTMAX_SUMS, masks | {"gate": 8}, {"a": s}, {}),
+            (VectorOpcode.SOFTMAX, masks | {"gate": 8, "targets": 1}, {"a": s}, {"o": shape, "report": None}),
+        ]
+    )[2]
+    level = reference.levels(s, gate_shift=8, lanes=16, **masks)
+    expected = reference.softmax(s, level, gate_shift=8, targets=target, **masks)
+    same(found, expected)
+    share = aimed << PROBABILITY_FRAC - ELEMENTS
+    assert (found["o"][0, :-1] == share).all() and found["o"][0, -1] == share - (aimed << PROBABILITY_FRAC)
+    assert found["report"] == [LossWord.const({"loss": expected.loss, "tokens": int(aimed)}).as_value().value]
+    assert expected.loss == aimed * ELEMENTS << 16
 
 
 def test_the_longest_row_of_the_least_words_is_summed(vector_bench):

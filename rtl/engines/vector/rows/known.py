@@ -16,8 +16,7 @@ from amaranth.hdl import Cat, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 
-from gradloom.rtl.formats.vector import ELEMENTS, LEVEL, VectorOpcode
-from gradloom.rtl.formats.weights.linear import WEIGHT
+from gradloom.rtl.formats.vector import AIM, LEVEL, VectorOpcode
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 
@@ -71,7 +70,7 @@ def recall(m, engine, op, kinds, walk, beat):
     # Targets lie behind the weights.
     behind = max(depth, engine.tokens // engine.lanes, 1)
     m.submodules.weights = weights = Memory(
-        shape=engine.lanes * WEIGHT.width, depth=behind + max(engine.tokens // engine.lanes, 1), init=[]
+        shape=engine.lanes * AIM, depth=behind + max(engine.tokens // engine.lanes, 1), init=[]
     )
     write, weight = weights.write_port(), weights.read_port()
     own, aims = Signal((behind - 1).bit_length()), Signal()
@@ -81,12 +80,7 @@ def recall(m, engine, op, kinds, walk, beat):
         write.addr.eq(Cat(own, aims)),
         write.en.eq(beat.go & kinds.plain),
         write.data.eq(
-            Cat(
-                *(
-                    word[:ELEMENTS] | (aims & word[ELEMENTS:].any()).replicate(ELEMENTS)
-                    for word in words_of(engine, engine.a.p)
-                )
-            )
+            Cat(*(word[:AIM] | (aims & word[AIM:].any()).replicate(AIM) for word in words_of(engine, engine.a.p)))
         ),
         weight.addr.eq(Cat(own, power)),
     ]

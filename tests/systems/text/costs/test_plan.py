@@ -192,7 +192,7 @@ def test_rows_and_lanes_of_the_machine_are_bounds():
     found = machine_misfits(LanguageConfig(), wide, seq=8, rank=8, targets=("up_proj",))
     assert list(map(str, found)) == [
         "hidden=4096: the machine normalises rows of at most 2048; use another model",
-        "vocab=300000: the machine's softmax takes at most 262080; use another model",
+        "vocab=300000: the machine's softmax takes at most 262144; use another model",
         "outputs=5632: with inputs=4096 there are 1408 second-level scales, the machine holds 1024 (gate_proj on the "
         "preset's machine); use another model",
         "rank=8: adapters of 152 tiles need 1216 words of adapter memory, there are 1024 (up_proj on the preset's "

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
-from gradloom.rtl.formats.vector import PULLED, TILES
+from gradloom.rtl.formats.vector import ELEMENTS, PULLED
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import Operation
@@ -32,8 +32,8 @@ __all__ = ["StepOperations", "longest"]
 
 #: Tensors of a layer that linears with biases make.
 _MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
-#: Logits of a token: so many bits count their tiles.
-_VOCAB = ((1 << TILES) - 1) * EDGE
+#: Logits of a token.
+_VOCAB = 1 << ELEMENTS
 #: Stages forward and backward by the blocks of a text: alone, two, or more. Linears hide what attention and elements of
 #: other blocks load; with two blocks, a layer cannot begin before the last one ends.
 _ORDERS: Mapping[int, tuple[Order, Order]] = {
