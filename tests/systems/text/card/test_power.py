@@ -81,7 +81,7 @@ def test_cuts_of_power_change_nothing(board, layers):
     losses = [record.loss for record in expected.log]
     assert losses == pytest.approx(each.reference.told(STEPS), rel=1e-4) and len(set(losses)) == STEPS
     resumed = 0
-    wanted = [*cuts(length, blocks, 200 if DEEP else 6), {"cut_bytes": line // 3}]
+    wanted = [*cuts(length, blocks, 1000 if DEEP else 6), {"cut_bytes": line // 3}]
     for number, settings in enumerate(wanted, start=1):
         each.reset()
         lines, (cut, *_) = each.power(seed=number, card_seed=number, **settings)
