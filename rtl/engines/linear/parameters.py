@@ -60,9 +60,13 @@ class LinearParameters(TileParameters):
             )
         if self.dots > self.outputs:
             raise ValueError(f"dots={self.dots}: must be 1, 2, 4 or 8, at most outputs={self.outputs}")
-        most = self.subtiles if self.span > 1 else 2 * self.subtiles
-        if self.rank % 2 or self.rank > most:
-            raise ValueError(f"rank={self.rank}: must be even, 2 to {most}")
+        if self.rank % 2 or self.rank > self.most_rank:
+            raise ValueError(f"rank={self.rank}: must be even, 2 to {self.most_rank}")
+
+    @property
+    def most_rank(self) -> int:
+        """The largest rank of an array of so many columns."""
+        return self.subtiles if self.span > 1 else 2 * self.subtiles
 
     @property
     def span(self) -> int:

@@ -27,7 +27,7 @@ class VectorParameters(TileParameters):
     """
 
     tokens: int = parameter(64, 2, 256, power=True, known=True)
-    features: int = parameter(2048, 4, 2048, power=True)
+    features: int = parameter(2048, 4, 4096, power=True)
     head: int = parameter(64, 4, 1024, power=True)
     gelu: int = parameter(0, 0, 1)
 

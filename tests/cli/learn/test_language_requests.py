@@ -66,7 +66,11 @@ BAD = {
         (*TUNE, "--engine", "float", "--seq", "129"),
         "seq=129: must be from 2 to 128 (the model's context)",
     ),
-    "a rank beyond the machine's": ((*TUNE, "--rank", "10"), "rank=10: must be even, 2 to 8"),
+    "a rank beyond all machines'": (
+        (*TUNE, "--rank", "18"),
+        "rank=18: must be even, 2 to 16, a machine's most; --engine float takes more",
+    ),
+    "a rank beyond a layer's": ((*TUNE, "--rank", "10"), "rank=10: a layer of 64 x 128 carries at most 8"),
     "an odd rank": ((*TUNE, "--rank", "3"), "rank=3: must be even, 2 to 8"),
     "a rank beyond all": ((*TUNE, "--rank", "65"), "rank=65: must be from 1 to 64"),
     "unknown targets": ((*TUNE, "--targets", "q,x"), "targets=q,x"),
@@ -133,7 +137,7 @@ def test_an_adapter_that_does_not_fit_is_refused(run, here):
         (("--targets", "q"), "targets=q: wide has adapters on q_proj"),
         (("--layers", "1"), "layers=1: wide has an adapter on model.layers.1."),
         (("--from-layer", "1"), "from_layer=1: wide has adapters from layer 0 on"),
-        ((), "rank=12: must be even, 2 to 8"),
+        ((), "rank=12: a layer of 64 x 128 carries at most 8"),
     ):
         code, out, err = run(*TUNE, "--adapter", "wide", *options)
         assert code == 2 and out == "" and named in err and not (here / "out").exists()

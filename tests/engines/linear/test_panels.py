@@ -32,11 +32,16 @@ SIX = replace(SMALL, columns=6, tokens=16, depth=256, lane_depth=256, groups=16,
 #: A whole beat of outputs, which goes across parts.
 WIDE = replace(SIX, edge=32, columns=12, outputs=4)
 CONFIGS = {"12 of 16": TWELVE, "6 of 16": SIX, "12 of 32": WIDE}
+#: Arrays of the presets with the largest rank of adapters; columns that divide a tile, too.
+LARGEST = replace(
+    SMALL, edge=64, columns=12, outputs=8, dots=4, rank=16, tokens=16, depth=256, lane_depth=512, groups=16, ultra=1
+)
+RANKS = {"12 of 64": LARGEST, "8 of 64": replace(LARGEST, columns=8, outputs=4, dots=2, ultra=0)}
 
 
-@pytest.fixture(scope="module", params=list(CONFIGS))
+@pytest.fixture(scope="module", params=[*CONFIGS, *RANKS])
 def machine(request):
-    machine = LinearMachine(CONFIGS[request.param])
+    machine = LinearMachine((CONFIGS | RANKS)[request.param])
     yield machine
     machine.close()
 
