@@ -29,6 +29,8 @@ def shortages(config: Parameters, board: Any) -> Iterator[tuple[str, str]]:
     *others, last = [field.name for field in dataclasses.fields(config) if field.metadata["mesh"]] or ["the beats"]
     for what, parts, there, keys in (
         ("DSP slices", counted.dsp, board.dsp, ", ".join(others) + " or " * bool(others) + last),
+        ("block RAMs", counted.block_rams, board.bram36, "the depths"),
+        ("ultra RAMs", counted.ultra_rams, board.uram, "the depths"),
         ("bits of block RAM and URAM", counted.bits, board.bram36 * 36 * 1024 + board.uram * 288 * 1024, "the depths"),
     ):
         needs = sum(parts.values())

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...shell.parameters import Resources
+from ...shell.parameters import Resources, block_rams
 from ..linear.parameters import LinearParameters
 
 __all__ = ["GradientParameters"]
@@ -17,4 +17,8 @@ class GradientParameters(LinearParameters):
 
     def resources(self) -> Resources:
         """Two slices a word of a beat."""
-        return Resources(dsp={"adapter gradients": 2 * self.beat_words})
+        from ...formats.weights import linear
+        from .hidden import SLOTS
+
+        h = block_rams(linear.WEIGHT.width, SLOTS * self.tokens << (self.rank // 2 - 1).bit_length())
+        return Resources(dsp={"adapter gradients": 2 * self.beat_words}, block_rams={"h": 2 * h})
