@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self
 
 __all__ = ["Parameters", "Resources", "ShellParameters", "block_rams", "parameter", "port_bits", "ultra_rams"]
 
+#: Longest burst that is ever issued: what a Zynq UltraScale+ PS port takes without splitting it.
+BURST_BEATS = 16
 #: Shapes of half a block RAM: bits and words.
 _HALVES = ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384))
 
@@ -232,9 +234,7 @@ class ShellParameters(Parameters):
 
     def resources(self) -> Resources:
         """Of several ports, each has a queue of what it reads."""
-        from .bus.read_ports import burst_words
-
-        words = self.outstanding * burst_words(self.data_bits, self.port_bits)
+        words = self.outstanding * BURST_BEATS * self.port_bits // self.data_bits
         return Resources(
             block_rams={"port queues": self.ports * block_rams(self.data_bits + 2, words)} if self.ports > 1 else {}
         )
