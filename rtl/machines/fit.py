@@ -36,4 +36,5 @@ def shortages(config: Parameters, board: Any) -> Iterator[tuple[str, str]]:
         needs = sum(parts.values())
         if needs > there:
             most = max(parts, key=parts.__getitem__)
-            yield f"{board.name} has {there:,} {what}, this design needs {needs:,} ({parts[most]:,} for {most})", keys
+            wanted, largest = (f"{each:,}".removesuffix(".0") for each in (needs, parts[most]))
+            yield f"{board.name} has {there:,} {what}, this design needs {wanted} ({largest} for {most})", keys
