@@ -256,7 +256,7 @@ UNITS: dict[str, Unit] = {
             parameters=(
                 _integer("lanes", 8, 2, 16, "elements in a beat, a power of two"),
                 _integer("tokens", 64, 2, 4096, "most rows of a norm, a power of two"),
-                _integer("features", 2048, 64, 2048, "longest row of a norm, a power of two"),
+                _integer("features", 2048, 64, 4096, "longest row of a norm, a power of two"),
                 _integer("head", 128, 32, 1024, "longest row that RoPE turns, a power of two"),
             ),
             make=lambda **given: _of("engines.vector.engine", "VectorEngine")(**given),

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-__all__ = ["Parameters", "Resources", "ShellParameters", "parameter", "port_bits"]
+__all__ = ["Parameters", "Resources", "ShellParameters", "block_rams", "parameter", "port_bits", "ultra_rams"]
+
+#: Longest burst that is ever issued: what a Zynq UltraScale+ PS port takes without splitting it.
+BURST_BEATS = 16
+#: Shapes of half a block RAM: bits and words.
+_HALVES = ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384))
 
 
 def port_bits(data_bits: int, ports: int) -> int:
@@ -30,10 +35,24 @@ class Resources:
         DSP slices of each part.
     bits : mapping
         Bits of each large memory, without the unused part of its blocks.
+    block_rams, ultra_rams : mapping
+        Blocks of memories of UltraScale+ and 7 series, where an engine counts them.
     """
 
     dsp: Mapping[str, int] = dataclasses.field(default_factory=dict)
     bits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    block_rams: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    ultra_rams: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def block_rams(bits: int, words: int) -> float:
+    """Block RAMs of 36 Kibit of a memory that has a port to read and one to write."""
+    return min(-(-bits // wide) * -(-words // deep) for wide, deep in _HALVES) / 2
+
+
+def ultra_rams(bits: int, words: int) -> int:
+    """The same of ultra RAMs."""
+    return -(-bits // 72) * -(-words // 4096)
 
 
 def parameter(
@@ -135,13 +154,11 @@ class Parameters:
     @property
     def counted(self) -> Resources:
         """Resources of all engines."""
-        dsp: dict[str, int] = {}
-        bits: dict[str, int] = {}
+        counted: dict[str, dict[str, Any]] = {field.name: {} for field in dataclasses.fields(Resources)}
         for part in self._parts("resources"):
-            found = part.resources(self)
-            dsp |= found.dsp
-            bits |= found.bits
-        return Resources(dsp=dsp, bits=bits)
+            for name, parts in vars(part.resources(self)).items():
+                counted[name] |= parts
+        return Resources(**counted)
 
     def replace(self, **changes: float) -> Self:
         """A copy with other values."""
@@ -214,3 +231,10 @@ class ShellParameters(Parameters):
             "ports": self.ports,
             "port_bits": self.port_bits,
         }
+
+    def resources(self) -> Resources:
+        """Of several ports, each has a queue of what it reads."""
+        words = self.outstanding * BURST_BEATS * self.port_bits // self.data_bits
+        return Resources(
+            block_rams={"port queues": self.ports * block_rams(self.data_bits + 2, words)} if self.ports > 1 else {}
+        )

@@ -10,6 +10,7 @@ from gradloom.preset import PRESETS
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.fabric import Fabric
+from gradloom.rtl.machines.fit import check_fit
 from gradloom.rtl.machines.language import LANGUAGE_MACHINE
 from gradloom.rtl.shell.parameters import Parameters, Resources, ShellParameters, parameter
 
@@ -134,3 +135,31 @@ def test_presets_ask_for_sixteen_reads_where_memory_is_no_part_of_the_chip():
     for preset in PRESETS.values():
         on_chip = boards.find(preset.board).family == "ecp5"
         assert preset.config.outstanding == (2 if on_chip else 16), preset.name
+
+
+@pytest.mark.parametrize(
+    "change, blocks",
+    [
+        ({}, 105.5),
+        ({"rank": 16}, 106.5),
+        ({"features": 4096, "groups": 2048}, 108),
+        ({"rank": 16, "lane_depth": 2048, "features": 4096, "groups": 4096}, 142.5),
+    ],
+    ids=str,
+)
+def test_block_rams_by_count_are_those_of_open_synthesis(change, blocks):
+    """Those of ``gradloom report`` for the KV260."""
+    config = PRESETS["edge-qlora-kv260"].config.replace(**change)
+    assert sum(config.counted.block_rams.values()) == blocks
+    assert sum(config.counted.ultra_rams.values()) == 44
+    check_fit(config, boards.find("kv260"))
+
+
+def test_more_block_rams_than_a_board_has_are_refused():
+    config = PRESETS["edge-qlora-kv260"].config
+    for change, says in (
+        ({"lane_depth": 4096}, "kv260 has 144 block RAMs, this design needs 201.5 (128 for adapters): make the depths"),
+        ({"depth": 16384}, "kv260 has 64 ultra RAMs, this design needs 140 (128 for operands): make the depths"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(says)):
+            check_fit(config.replace(**change), boards.find("kv260"))

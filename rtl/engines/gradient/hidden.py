@@ -13,11 +13,9 @@ from ..beats import BeatQueue
 from ..linear.feet import HiddenWord
 from ..words import sign_extended
 from .commands import HIDDEN_ARG
+from .parameters import SLOTS
 
-__all__ = ["SLOTS", "HiddenMemory", "RestoreBeat"]
-
-#: Products write the first two; what comes back from memory may go to the others, while products go on.
-SLOTS = 4
+__all__ = ["HiddenMemory", "RestoreBeat"]
 
 
 def RestoreBeat(config):

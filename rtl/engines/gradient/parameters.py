@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
-from ...shell.parameters import Resources
+from ...shell.parameters import Resources, block_rams
 from ..linear.parameters import LinearParameters
 
-__all__ = ["GradientParameters"]
+__all__ = ["SLOTS", "GradientParameters"]
+
+#: Places of h: products write the first two; what comes back from memory may go to the others, while products go on.
+SLOTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,4 +20,7 @@ class GradientParameters(LinearParameters):
 
     def resources(self) -> Resources:
         """Two slices a word of a beat."""
-        return Resources(dsp={"adapter gradients": 2 * self.beat_words})
+        from ...formats.weights import linear
+
+        h = block_rams(linear.WEIGHT.width, SLOTS * self.tokens << (self.rank // 2 - 1).bit_length())
+        return Resources(dsp={"adapter gradients": 2 * self.beat_words}, block_rams={"h": 2 * h})

@@ -13,7 +13,7 @@ from ..operands import OperandQueue
 from ..ports import give, take
 from .commands import HIDDEN_ARG
 from .engine import GradientEngine
-from .hidden import SLOTS
+from .parameters import SLOTS
 
 __all__ = ["GradientUnit"]
 

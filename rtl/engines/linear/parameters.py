@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import gcd
 
-from ...shell.parameters import Resources, parameter
+from ...shell.parameters import Resources, block_rams, parameter, ultra_rams
 from ..tiles import TileParameters
 
 __all__ = ["LinearParameters"]
@@ -60,9 +60,13 @@ class LinearParameters(TileParameters):
             )
         if self.dots > self.outputs:
             raise ValueError(f"dots={self.dots}: must be 1, 2, 4 or 8, at most outputs={self.outputs}")
-        most = self.subtiles if self.span > 1 else 2 * self.subtiles
-        if self.rank % 2 or self.rank > most:
-            raise ValueError(f"rank={self.rank}: must be even, 2 to {most}")
+        if self.rank % 2 or self.rank > self.most_rank:
+            raise ValueError(f"rank={self.rank}: must be even, 2 to {self.most_rank}")
+
+    @property
+    def most_rank(self) -> int:
+        """The largest rank of an array of so many columns."""
+        return self.subtiles if self.span > 1 else 2 * self.subtiles
 
     @property
     def span(self) -> int:
@@ -89,7 +93,27 @@ class LinearParameters(TileParameters):
         """
         from ...formats.weights import linear
 
+        # Rows of a bank of operands, which share an address.
+        rows = min(4, self.beat_words)
+        sums, banks = self.tokens * self.subtiles, self.edge // rows
+        blocks = {
+            "adapters": self.edge * block_rams(linear.WEIGHT.width, self.lane_depth),
+            "sums": (2 * self.columns + 1 - self.ultra * self.columns) * block_rams(linear.SUM, sums),
+            "second-level scales": block_rams(linear.SCALE.width, self.groups),
+            "operand queue": block_rams(self.beat_words * linear.ACTIVATION.width, 512),
+        }
+        ultra = {}
+        wide = rows * linear.ACTIVATION.width
+        if self.ultra:
+            ultra = {
+                "operands": banks * ultra_rams(wide, self.depth),
+                "sums": self.columns * ultra_rams(linear.SUM, sums),
+            }
+        else:
+            blocks["operands"] = banks * block_rams(wide, self.depth)
         return Resources(
+            block_rams=blocks,
+            ultra_rams=ultra,
             dsp={
                 "array": self.edge * (self.columns + 1),
                 "weight decoder": self.edge + 1,

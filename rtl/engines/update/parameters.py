@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...shell.parameters import Resources, parameter
+from ...shell.parameters import Resources, block_rams, parameter
 from ..tiles import TileParameters
 
 __all__ = ["UPDATE_BEATS", "UpdateParameters"]
@@ -33,4 +33,5 @@ class UpdateParameters(TileParameters):
 
     def resources(self) -> Resources:
         """Eight slices a lane; lanes take a quarter of a beat a cycle."""
-        return Resources(dsp={"updates": 8 * max(self.beat_words // 4, 1)})
+        queue = block_rams(self.data_bits + 2, 4 * UPDATE_BEATS)
+        return Resources(dsp={"updates": 8 * max(self.beat_words // 4, 1)}, block_rams={"update queues": 2 * queue})

@@ -66,7 +66,7 @@ class VectorEngine(wiring.Component):
     tokens : int
         Most tokens of a norm, a power of two.
     features : int
-        Most features of a norm, a power of two up to 2048.
+        Most features of a norm, a power of two up to 4096.
     head : int
         Largest row that ROPE turns, elements.
     depth : int
@@ -94,7 +94,7 @@ class VectorEngine(wiring.Component):
         for name, value, low, high in (
             ("lanes", lanes, 2, 16),
             ("tokens", tokens, 2, 4096),
-            ("features", features, 2 * lanes, 2048),
+            ("features", features, 2 * lanes, 4096),
             ("head", head, 2 * lanes, 1024),
             ("depth", depth, 64, 4096),
         ):

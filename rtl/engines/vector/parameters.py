@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...shell.parameters import Resources, parameter
+from ...shell.parameters import Resources, block_rams, parameter
 from ..tiles import TileParameters
 
 __all__ = ["VectorParameters"]
@@ -27,7 +27,7 @@ class VectorParameters(TileParameters):
     """
 
     tokens: int = parameter(64, 2, 256, power=True, known=True)
-    features: int = parameter(2048, 4, 2048, power=True)
+    features: int = parameter(2048, 4, 4096, power=True)
     head: int = parameter(64, 4, 1024, power=True)
     gelu: int = parameter(0, 0, 1)
 
@@ -42,10 +42,23 @@ class VectorParameters(TileParameters):
 
     def resources(self) -> Resources:
         """Three slices a lane, one for the roots."""
-        from ...formats.vector import TERM
+        from ...formats.vector import SIGMOID, SUM, TERM
         from ...formats.weights import linear
+
+        queue = block_rams(self.beat_words * TERM.width, 512)
+        # Of four functions two are GELU's.
+        pieces = 2 ** (SIGMOID.index + 2 + self.gelu)
 
         return Resources(
             dsp={"vector engine": 3 * self.beat_words + 1},
             bits={"vector queues": 512 * self.beat_words * (4 * TERM.width + linear.ACTIVATION.width)},
+            block_rams={
+                "vector queues": 5 * queue,
+                "tables": self.beat_words // 2 * block_rams(29, pieces),
+                "weights of norms": block_rams(
+                    self.beat_words * linear.WEIGHT.width, 2 * self.features // self.beat_words
+                ),
+                "sums of rows": block_rams(SUM, 2 * self.tokens),
+                "roots": block_rams(34, 512),
+            },
         )

@@ -11,6 +11,8 @@ from enum import IntEnum
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parameters import BURST_BEATS
+
 __all__ = [
     "Resp",
     "Burst",
@@ -23,9 +25,6 @@ __all__ = [
     "check_bursts",
     "check_data_bits",
 ]
-
-#: Longest burst that is ever issued: what a Zynq UltraScale+ PS port takes without splitting it.
-BURST_BEATS = 16
 
 #: No burst crosses a multiple of this many bytes.
 BOUNDARY = 4096

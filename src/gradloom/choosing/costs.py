@@ -18,7 +18,6 @@ from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.card.layout import log_bytes, measured_sizes, page_rounding, row_bytes
-from gradloom.systems.text.operations.shapes import suited
 from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.program.residents import FROZEN, by_class, residents
 
@@ -128,7 +127,7 @@ class Costs:
         known: Mapping[Point, Mapping[str, int]] = MappingProxyType({}),
         keep: Callable[[Mapping[Point, Mapping[str, int]]], None] | None = None,
     ) -> None:
-        self.model, self.config, self.found = model, suited(config, model, packing=1), tuple(found)
+        self.model, self.config, self.found = model, replace(config, packing=1), tuple(found)
         self.tiles = -(-model.vocab // EDGE)
         self.start = reduced_tiles(self.tiles)
         #: Layers add the same cycles before any head, but their memory depends on it.

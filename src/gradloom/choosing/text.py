@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from gradloom import boards
 from gradloom.firmware.chip.steps import MAX_STEPS
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.language.tokenizer import open_tokenizer
@@ -18,7 +19,7 @@ from gradloom.sweeping.run import cores
 from gradloom.systems.asked import Asked
 from gradloom.systems.results import ChosenFacts
 from gradloom.systems.text.card.layout import laid_out
-from gradloom.systems.text.costs.fit import DoesNotFit, machine_misfits, refuse
+from gradloom.systems.text.costs.fit import DoesNotFit, board_misfits, machine_misfits, refuse
 from gradloom.systems.text.operations.shapes import suited
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.descent import build_quickest
@@ -62,10 +63,14 @@ class TextChooser(Chooser[Offer]):
         self.weights = find_weights(self.model)
         self.checkpoint = Quantized(open_checkpoint(self.weights))
         self.shapes = self.checkpoint.model
+        own, board = self.preset.config, boards.find(self.preset.board)
+        refuse(board_misfits(own, self.shapes, board, rank=0, targets=()))
+        #: The machine that the model needs.
+        self.config = suited(own, self.shapes)
         #: Tokens of windows, the longest first.
         self.seqs = self._lengths(given)
         self.parts = split(self.data, open_tokenizer(self.weights, model_size=self.shapes.vocab), self.seqs[0])
-        self.found, left = candidates(self.shapes, self.preset.config, self.seqs)
+        self.found, left = candidates(self.shapes, self.config, self.seqs)
         if not self.found:
             raise DoesNotFit(list(dict.fromkeys(map(str, left))))
         #: Updates of a longest window each that are asked for.
@@ -73,7 +78,7 @@ class TextChooser(Chooser[Offer]):
         self._refuse_early()
 
     def _lengths(self, given: Sequence[int]) -> list[int]:
-        config, model = self.preset.config, self.shapes
+        config, model = self.config, self.shapes
         if not given:
             return sorted({min(each, config.tokens, model.context) for each in _SEQS}, reverse=True)
         for each in given:
@@ -114,7 +119,7 @@ class TextChooser(Chooser[Offer]):
         Of the time: each text goes once through all linear layers, and each update's texts through the head and back,
         with all multipliers busy in each cycle.
         """
-        model, found, config = self.shapes, self.found, self.preset.config
+        model, found, config = self.shapes, self.found, self.config
         if self.budget.update is not None:
             least = min(found, key=lambda each: each.parameters(model))
             size = 4 * least.parameters(model)
@@ -140,7 +145,7 @@ class TextChooser(Chooser[Offer]):
 
     def offers(self, state: ChoiceState, tell: Progress) -> list[Offer]:
         """See :class:`Chooser`."""
-        config = self.preset.config
+        config = self.config
         costs = Costs(
             self.shapes, config, self.found, jobs=self.jobs, progress=tell, known=state.points, keep=state.keep_points
         )
@@ -190,7 +195,7 @@ class TextChooser(Chooser[Offer]):
 
         A sum of small programs misses it by some commands.
         """
-        config = suited(self.preset.config, self.shapes, packing=1)
+        config = replace(self.config, packing=1)
         shapes = [each.candidate.shape(self.shapes, texts=each.texts, steps=each.steps) for each in chosen]
         tell(0, len(shapes), "memory of finalists")
         if self.jobs == 1 or len(shapes) == 1:

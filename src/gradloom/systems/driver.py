@@ -140,5 +140,5 @@ def repeatable(task: Task, job: Job) -> dict[str, Any]:
         "request": task.options.facts(),
         **job.places(),
         "files": {name: job.sums(path) for name, path in task.files.items()},
-        "parameters": dataclasses.asdict(job.config),
+        "parameters": dataclasses.asdict(task.config),
     }

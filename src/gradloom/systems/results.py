@@ -354,6 +354,8 @@ class Planned(TypedDict, total=False):
     fits: bool
     misfits: list[dict[str, Any]]
     nearest: PlannedChange | None
+    #: Of a language model, parameters of the machine that are larger than the preset's.
+    machine: dict[str, int]
 
 
 class Alternative(TypedDict, total=False):

@@ -111,6 +111,8 @@ class Task:
 
     def __init__(self, job: Job, options: Any, *, steps: int, epoch: int, counts: Sequence[int] | None = None) -> None:
         self.job, self.options, self.steps, self.epoch, self.counts = job, options, steps, epoch, counts
+        #: Of the machine, with what the request needs.
+        self.config: Any = job.config
 
     @property
     def exact(self) -> bool:
@@ -225,7 +227,7 @@ class Task:
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """Entries of ``metrics.json`` on the model and the data."""
-        return self.options.facts() | {"steps": self.steps, "clock_mhz": self.job.config.clock_mhz}
+        return self.options.facts() | {"steps": self.steps, "clock_mhz": self.config.clock_mhz}
 
     def save(self, folder: Path, outcome: Outcome, judged: Judged, metrics: Mapping[str, Any]) -> None:
         """Writes adapter and plot."""

@@ -10,10 +10,11 @@ from safetensors.numpy import save_file
 from gradloom import boards
 from gradloom.models.files.language.checkpoint import find_weights
 from gradloom.models.language import BUILT_IN
+from gradloom.preset import PRESETS
 from gradloom.systems.text import task as language
 from gradloom.systems.text.reference.llama import Llama
 
-from ...language import config_of
+from ...language import config_of, save_model
 from ..small import MODEL, PRESET, SAY, TUNE, tuned
 
 BAD = {
@@ -66,7 +67,11 @@ BAD = {
         (*TUNE, "--engine", "float", "--seq", "129"),
         "seq=129: must be from 2 to 128 (the model's context)",
     ),
-    "a rank beyond the machine's": ((*TUNE, "--rank", "10"), "rank=10: must be even, 2 to 8"),
+    "a rank beyond all machines'": (
+        (*TUNE, "--rank", "18"),
+        "rank=18: must be even, 2 to 16, a machine's most; --engine float takes more",
+    ),
+    "a rank beyond a layer's": ((*TUNE, "--rank", "10"), "rank=10: a layer of 64 x 128 carries at most 8"),
     "an odd rank": ((*TUNE, "--rank", "3"), "rank=3: must be even, 2 to 8"),
     "a rank beyond all": ((*TUNE, "--rank", "65"), "rank=65: must be from 1 to 64"),
     "unknown targets": ((*TUNE, "--targets", "q,x"), "targets=q,x"),
@@ -126,6 +131,58 @@ def test_a_wrong_request_is_one_message_and_leaves_nothing(run, here, case):
     assert sorted(path.name for path in here.iterdir()) == ["small", "text.txt"]
 
 
+@pytest.fixture
+def designs(here):
+    """Folders of designs by preset, with parameters and Verilog that nobody reads."""
+
+    def put(preset, **more):
+        folder = here / f"design-{preset}"
+        (folder / "rtl").mkdir(parents=True)
+        (folder / "rtl" / "gradloom.v").write_text("module gradloom; endmodule\n")
+        config = dataclasses.asdict(PRESETS[preset].config.replace(**more))
+        (folder / "report.json").write_text(json.dumps({"preset": preset, "parameters": config}))
+        return folder.name
+
+    return put
+
+
+def test_a_design_that_lacks_parameters_is_refused_with_all_of_them(run, here, designs):
+    """One in a folder, and a board's own; in a fine-tune, a job, a card and an answer."""
+    model = dataclasses.replace(MODEL, name="wide", kv_heads=2)
+    save_model(here / "wide", model)
+    tune = ("finetune", "wide", "--data", "text.txt", "-o", "out", "--steps", "1", "--rank", "16")
+    code, _, err = run(*tune, "--engine", "float")
+    assert code == 0, err
+    (here / "out").rename(here / "run")
+    short = designs("edge-qlora-kv260", lane_depth=32)
+    folder = f"design={short}: the design has rank=8, lane_depth=32"
+    there = "which is too little for wide; generate it with --set rank=16 --set lane_depth=64"
+    on = ("--board", "kv260")
+    requests = {
+        (*tune, *on, "--design", short, "--engine", "rtl"): f"{folder}, {there}",
+        (*tune, *on, "--design", short, "--engine", "rtl", "--store", "int8"): (
+            f"{folder}, packing=0, {there} --set packing=1"
+        ),
+        (*tune, *on, "--design", short, "--job", "out"): f"{folder}, {there}",
+        ("infer", "wide", "--prompt", "a", "--adapter", "run", *on, "--engine", "rtl", "--design", short): (
+            f"{folder}, {there}"
+        ),
+    }
+    for board, request in (
+        ("kv260", (*tune, *on, "--job", "out")),
+        ("genesys2", ("card", "write", *tune[1:])),
+        ("kv260", ("infer", "wide", "--prompt", "a", "--adapter", "run", *on, "--job", "out")),
+    ):
+        requests[request] = (
+            f"preset=edge-qlora-{board}: the preset's design has rank=8, which is too little for wide; gradloom "
+            f"generate edge-qlora-{board} makes one by --set rank=16, name its folder by --design"
+        )
+    for request, says in requests.items():
+        code, out, err = run(*request)
+        assert (code, out) == (2, "") and says in " ".join(err.split()), (request, err)
+        assert not (here / "out").exists()
+
+
 def test_an_adapter_that_does_not_fit_is_refused(run, here):
     tuned(run, "--steps", "1", "--engine", "float", "--rank", "12", output="wide")
     for options, named in (
@@ -133,7 +190,7 @@ def test_an_adapter_that_does_not_fit_is_refused(run, here):
         (("--targets", "q"), "targets=q: wide has adapters on q_proj"),
         (("--layers", "1"), "layers=1: wide has an adapter on model.layers.1."),
         (("--from-layer", "1"), "from_layer=1: wide has adapters from layer 0 on"),
-        ((), "rank=12: must be even, 2 to 8"),
+        ((), "rank=12: a layer of 64 x 128 carries at most 8"),
     ):
         code, out, err = run(*TUNE, "--adapter", "wide", *options)
         assert code == 2 and out == "" and named in err and not (here / "out").exists()

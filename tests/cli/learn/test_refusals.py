@@ -48,9 +48,10 @@ REFUSED = {
     "no number": (("--steps", "x"), LANGUAGE, "steps=x: must be an integer; see gradloom VERB --help"),
     "no rank": (("--rank", "0"), ("plan", "finetune"), "rank=0: must be from 1 to 64"),
     "a large rank": (
-        ("--rank", "10"),
+        ("--rank", "18"),
         ("plan", "finetune"),
-        "rank=10: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8",
+        "rank=18: must be even, 2 to 16, a machine's most; --engine float takes more (q_proj on the preset's machine); "
+        "give --rank 8",
     ),
     "no layer": (
         ("--from-layer", "2"),

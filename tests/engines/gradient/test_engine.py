@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
-from gradloom.rtl.engines.gradient.hidden import SLOTS
+from gradloom.rtl.engines.gradient.parameters import SLOTS
 from gradloom.rtl.engines.gradient.spec import SPEC
 from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs.language import LanguageConfig

@@ -32,11 +32,16 @@ SIX = replace(SMALL, columns=6, tokens=16, depth=256, lane_depth=256, groups=16,
 #: A whole beat of outputs, which goes across parts.
 WIDE = replace(SIX, edge=32, columns=12, outputs=4)
 CONFIGS = {"12 of 16": TWELVE, "6 of 16": SIX, "12 of 32": WIDE}
+#: Arrays of the presets with the largest rank of adapters; columns that divide a tile, too.
+LARGEST = replace(
+    SMALL, edge=64, columns=12, outputs=8, dots=4, rank=16, tokens=16, depth=256, lane_depth=512, groups=32, ultra=1
+)
+RANKS = {"12 of 64": LARGEST, "8 of 64": replace(LARGEST, columns=8, outputs=4, dots=2, ultra=0)}
 
 
-@pytest.fixture(scope="module", params=list(CONFIGS))
+@pytest.fixture(scope="module", params=[*CONFIGS, *RANKS])
 def machine(request):
-    machine = LinearMachine(CONFIGS[request.param])
+    machine = LinearMachine((CONFIGS | RANKS)[request.param])
     yield machine
     machine.close()
 
@@ -66,6 +71,11 @@ def test_parts_of_panels():
 def test_what_does_not_go_together_is_refused(change, says):
     with pytest.raises(ValueError, match=says):
         replace(SMALL, **change)
+
+
+def most_rank(config, *tiles):
+    """Parts of the panels of a layer carry an index each."""
+    return min(config.rank, -(-min(tiles) // config.span) * config.subtiles)
 
 
 def panels_of(config, outer, rank):
@@ -136,7 +146,8 @@ def test_a_panel_tells_its_tiles(name):
 @pytest.mark.parametrize("tokens", [1, 2, 7, 11, 16])
 @pytest.mark.parametrize("outputs, inputs", [(1, 1), (2, 3), (3, 1), (4, 2), (5, 6), (6, 3)])
 def test_a_step_equals_the_reference_word_for_word(machine, outputs, inputs, tokens):
-    edge, rank = machine.config.edge, machine.config.rank
+    edge = machine.config.edge
+    rank = most_rank(machine.config, outputs, inputs)
     layer = make_layer(outputs * edge, inputs * edge, tokens, rank if tokens > 2 else 2, edge=edge, seed=tokens)
     _step(machine, layer)
 
@@ -157,7 +168,7 @@ def test_operands_that_pass_through_change_no_word(machine, few, wide_outputs):
     config = machine.config
     many = config.depth // config.tokens + 3
     tiles = (many, few) if wide_outputs else (few, many)
-    shape = tuple(config.edge * each for each in tiles) + (config.tokens, config.rank)
+    shape = tuple(config.edge * each for each in tiles) + (config.tokens, min(config.rank, config.subtiles))
     _step(machine, make_layer(*shape, edge=config.edge, seed=few))
     program = Assembler()
     layer_plan(shape, config=config).product(program, backward=wide_outputs)
@@ -176,9 +187,10 @@ def _step(machine, layer):
 
 @deep
 @pytest.mark.parametrize("inner, outer", [(1, 1), (2, 3), (3, 1), (1, 7), (2, 5)])
-@pytest.mark.parametrize("tokens, rank", [(1, 0), (3, 4), (4, 2), (13, 0), (16, 4)])
+@pytest.mark.parametrize("tokens, rank", [(1, 0), (3, 4), (4, 2), (9, 16), (13, 0), (16, 4)])
 def test_the_forecast_of_a_product(machine, inner, outer, tokens, rank):
     config, program = machine.config, Assembler()
+    rank = min(rank, most_rank(config, outer))
     program.add(LINEAR, 0, phase="forward", inner=inner, outer=outer, tokens=tokens, rank=rank)
     store(program, LINEAR.store("outputs"), outer * tokens * 8)
     load(program, LINEAR.load("tiles"), (config.edge + 2) * inner * outer)
@@ -192,12 +204,9 @@ def test_the_forecast_of_steps_of_layers(machine, seed):
     draw, config, program = random.Random(seed), machine.config, Assembler()
     edge = config.edge
     for _ in range(2):
-        shape = (
-            edge * draw.randint(1, 5),
-            edge * draw.randint(1, 5),
-            draw.randint(1, 16),
-            draw.randrange(2, config.rank + 1, 2),
-        )
+        tiles = draw.randint(1, 5), draw.randint(1, 5)
+        rank = draw.randrange(2, most_rank(config, *tiles) + 1, 2)
+        shape = (edge * tiles[0], edge * tiles[1], draw.randint(1, 16), rank)
         plan = layer_plan(shape, config=config)
         plan.product(program)
         plan.product(program, backward=True)

@@ -99,6 +99,30 @@ def test_norm(vector_bench, stall, row):
     same(found[9], o=reference.rms_norm(x[:1], weight[0], reference.roots(x[:1]), shift=20))
 
 
+def test_the_longest_rows_of_largest_words_leave_their_sums_room(vector_bench):
+    """4,096 products of 2**48 each, of one sign, of the other, and of both."""
+    shape, least = (3, 4096), -1 << (TERM.width - 1)
+    x, dy = np.full(shape, least), np.full(shape, -1 << (ACTIVATION.width - 1))
+    dy[1] = ~dy[0]
+    dy[2, ::2] = 0
+    weight = np.full((1, 4096), (1 << (WEIGHT.width - 1)) - 1)
+    eps = {"eps": 0xFFFF, "eps_shift": 44}
+    along = reference.backward_roots(dy, x, weight[0], right=16, **eps)
+    forward, backward = {"shift": 16}, {"left": 18, "shift": -3}
+    found = vector_bench(VectorEngine(lanes=16, tokens=4, features=4096, head=32), 64)(
+        [
+            (VectorOpcode.WEIGHTS, {}, {"a": weight}, {}),
+            (VectorOpcode.NORM_SUMS, {"left": 7} | eps, {"a": x}, {}),
+            (VectorOpcode.NORM, forward, {"a": x}, {"o": shape}),
+            (VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 16} | eps, {"a": x, "b": dy}, {}),
+            (VectorOpcode.NORM_BACKWARD, backward, {"a": x, "b": dy}, {"o": shape}),
+        ]
+    )
+    same(found[2], o=reference.rms_norm(x, weight[0], reference.roots(x, **eps), **forward))
+    same(found[4], o=reference.rms_norm_backward(dy, x, weight[0], along, **backward))
+    assert np.any(found[4]["o"])
+
+
 @pytest.mark.parametrize("stall, row, hold", [(0.4, 8, 0), (0.2, 48, HOLD)])
 def test_scale(vector_bench, stall, row, hold):
     rng = np.random.default_rng(7)
@@ -255,7 +279,7 @@ def test_an_unknown_opcode_is_refused(vector_bench):
     vector_bench(make(2), ROW)([(len(VectorOpcode), {}, {"a": np.zeros(SHAPE, int)}, {})], error=Error.UNKNOWN_OPCODE)
 
 
-@pytest.mark.parametrize("parameter", [{"lanes": 3}, {"lanes": 32}, {"tokens": 1}, {"features": 4096}, {"head": 2}])
+@pytest.mark.parametrize("parameter", [{"lanes": 3}, {"lanes": 32}, {"tokens": 1}, {"features": 8192}, {"head": 2}])
 def test_a_parameter_out_of_bounds_is_refused(parameter):
     with pytest.raises(ValueError, match=next(iter(parameter))):
         VectorEngine(**parameter)

@@ -389,7 +389,7 @@ def _generate_verb(
     """Write the Verilog for a model on a board, or of one unit.
 
     A design has a register map, board project and report too.
-    Its sizes are chosen for a network of images or of sequences; --set takes precedence.
+    Its sizes are chosen for the model, a network's data and a rank; --set takes precedence.
     """
     from gradloom.rtl.catalog import parse_settings
     from gradloom.rtl.hierarchy import uncollected

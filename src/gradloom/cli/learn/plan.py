@@ -229,6 +229,9 @@ def _say_text(result: dict[str, Any]) -> None:
         )
     for note in result["assumptions"]:
         say(f"- {note}")
+    if result["machine"]:
+        made = ", ".join(f"{name}={value}" for name, value in result["machine"].items())
+        say(f"machine: {made}; gradloom generate makes the design")
     say(_verdict(result))
 
 

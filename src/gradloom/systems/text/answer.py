@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gradloom import boards
 from gradloom.firmware.jobs.job import AnswerPlan
 from gradloom.models.adapters.language.gguf_lora import is_gguf_adapter, load_linears
 from gradloom.models.adapters.language.instant import holds_instant, load_instant
@@ -31,10 +32,10 @@ from . import task as language
 from .base import check_base, model_of, opened
 from .card.linux import AnswerHost, recorded
 from .coded_head import coded_head
-from .costs.fit import MIN_SEQ, machine_misfits, refuse
+from .costs.fit import MIN_SEQ, board_misfits, lacks, machine_for, machine_misfits, refuse
 from .data import read_data
 from .instant_text import InstantLlama
-from .operations.shapes import suited
+from .operations.shapes import larger
 from .quantized import Quantized
 from .reference.drawn import Draw
 from .reference.llama import Llama, greedy
@@ -212,18 +213,19 @@ class _Prompt:
         """The answer in integers, and the machine; ``made``: there is one, whose configuration cannot be another."""
         options, checkpoint = self.options, self.checkpoint
         model, design = checkpoint.model, Design(preset, options.design)
-        config = suited(design.preset.config, model)
-        if config != design.preset.config and (made or design.directory is not None):
-            raise ValueError(
-                f"model={model.name}: its activation is GELU, the design has gelu=0; generate it with --set gelu=1, "
-                "and name its folder by --design"
-            )
+        own = design.preset.config
         loras, blocks = _loras(self.adapters or {}, options), self.blocks or {}
-        ranks = [each.rank for each in [*loras.values(), *blocks.values()]]
-        kind = "qlora" if self.blocks is None else "instantft"
-        targets = sorted({name.rpartition(".")[2] for name in loras})
+        told: dict[str, Any] = {
+            "rank": max((each.rank for each in [*loras.values(), *blocks.values()]), default=2),
+            "targets": sorted({name.rpartition(".")[2] for name in loras}),
+            "method": "qlora" if self.blocks is None else "instantft",
+        }
+        config = machine_for(own, model, **told)
         # A token has one row; a machine takes no text of fewer than these.
-        refuse(machine_misfits(config, model, seq=MIN_SEQ, rank=max(ranks, default=2), targets=targets, method=kind))
+        failed = machine_misfits(config, model, seq=MIN_SEQ, **told)
+        refuse([*failed, *board_misfits(own, model, boards.find(preset.board), **told)])
+        if config != own and (made or design.directory is not None):
+            raise ValueError(lacks(preset.name, own, larger(config, own), model.name, design.directory))
         frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
         prompt = prompt_of(frozen, self.given, loras, blocks, config, coded=options.head == "nf")
         tell(0, 0, "choosing exponents")

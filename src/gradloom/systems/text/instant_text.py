@@ -37,7 +37,7 @@ class InstantTextTask(TextTask):
         self.read_texts()
         if asked.epochs is not None:
             request = self.fitting(rank=self.adapters[0].rank, targets=parse_targets("q,v"))
-        self.rows = EDGE if self.exact else min(EDGE, job.config.tokens)
+        self.rows = EDGE if self.exact else min(EDGE, self.config.tokens)
         self.read(rank=self.adapters[0].rank)
         self.check_cache(instant_memory(request))
 

@@ -36,7 +36,6 @@ from gradloom.models.adapters.lora import (
 from gradloom.models.adapters.peft import about
 from gradloom.models.adapters.starts import largest_part, relative
 from gradloom.models.language import LanguageModel
-from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.held_out import Score
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome
@@ -113,19 +112,6 @@ class QLoraTask(TextTask):
             self.principal = {name: Adapter(each.a.copy(), each.b.copy(), each.scale) for name, each in made.items()}
             self.checkpoint = Quantized(source, without=self.principal)
         return made
-
-    @property
-    def config(self) -> LanguageConfig:
-        """Configuration of the machine, with packing where it is needed."""
-        config = super().config
-        if STORES[self.store] is None or config.packing:
-            return config
-        if self.job.design and self.job.design.directory and self.asked.engine == "rtl":
-            raise ValueError(
-                f"store={self.store}: must be words, the design in {self.job.design.directory} has "
-                f"packing=0; or generate it with --set packing=1"
-            )
-        return dataclasses.replace(config, packing=1)
 
     def simulated(self) -> Outcome:
         """See :class:`~..task.Task`."""

@@ -29,10 +29,11 @@ from ..rates import Schedule
 from .base import check_base, digest
 from .card.layout import planner
 from .costs.budget import cached_texts
-from .costs.fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
+from .costs.fit import MIN_SEQ, board_misfits, lacks, machine_for, machine_misfits, memory_misfits, refuse
 from .costs.request import BudgetRequest
 from .data import Data, Turns, read_data
-from .operations.shapes import suited
+from .operations.shapes import larger
+from .program.packed import STORES
 from .quantized import Quantized
 from .reference.descent import OPTIMIZERS
 from .reference.optimizers import FloatAdamW, FloatLion, Optimizer, Sgd
@@ -67,6 +68,7 @@ class TextTask(Task):
 
     options: Any
     loss_unit = "cross-entropy, nats a token"
+    config: LanguageConfig
     data: Data
     turns: Turns
     schedule: Schedule
@@ -103,17 +105,6 @@ class TextTask(Task):
     before: list[tuple[str, str]]
 
     # ---- what is prepared
-
-    @property
-    def config(self) -> LanguageConfig:
-        """Configuration of the machine, with what the model needs."""
-        made, design = suited(self.job.config, self.shapes), self.job.design
-        if made != self.job.config and design and design.directory and self.job.options.engine == "rtl":
-            raise ValueError(
-                f"model={self.shapes.name}: its activation is GELU, the design in {design.directory} has gelu=0; "
-                f"generate it with --set gelu=1"
-            )
-        return made
 
     @property
     def rule(self) -> float | MachineAdamW:
@@ -160,7 +151,12 @@ class TextTask(Task):
                 method=learnt.name,
             )
         ranked = targets if learnt.ranked else ()
-        failed = machine_misfits(self.job.config, model, seq=asked.seq, rank=rank, targets=ranked, method=kind)
+        board = boards.find(self.job.preset.board)
+        told: dict[str, Any] = {"rank": rank, "targets": ranked, "method": kind}
+        packing = int(STORES[self.store] is not None)
+        self.config = machine_for(self.job.config, model, packing=packing, **told)
+        failed = machine_misfits(self.config, model, seq=asked.seq, **told)
+        failed += board_misfits(self.job.config, model, board, **told)
         # A request has a text that is within the context.
         request = BudgetRequest(
             model=model,
@@ -176,10 +172,21 @@ class TextTask(Task):
             # Without a machine that takes it there is no job to lay out.
             counts = {"accumulate": self.texts_a_step, "steps": self.steps}
             lay = None if failed else planner(self.job.config, **counts)
-            board = boards.find(self.job.preset.board)
             failed += memory_misfits(request, board, self.job.config, method=kind, laid_out=lay)
         refuse(failed)
+        self._check_made()
         return request
+
+    def _check_made(self) -> None:
+        """Refuses a machine that is made, and lacks what the request needs: in a folder, or a board's own."""
+        job, lacking = self.job, larger(self.config, self.job.config)
+        folder = None if job.design is None else job.design.directory
+        made = job.host is not None or self.alone or folder is not None and job.options.engine == "rtl"
+        if lacking and made:
+            raise ValueError(lacks(job.preset.name, job.config, lacking, self.shapes.name, folder))
+
+    #: Whether a board does it by itself.
+    alone = False
 
     def check_cache(self, held: Mapping[str, int], laid_out: Callable[[], Mapping[str, int]] | None = None) -> None:
         """Refuses more texts than the forward cache has room for.
@@ -381,7 +388,7 @@ class TextTask(Task):
             "steps": self.steps if outcome.steps is None else outcome.steps,
             "accumulate": self.texts_a_step,
             "seed": asked.seed,
-            "clock_mhz": self.job.config.clock_mhz,
+            "clock_mhz": self.config.clock_mhz,
             "saturated": None if outcome.clipped is None else sum(outcome.clipped),
             "store": self.store,
         }

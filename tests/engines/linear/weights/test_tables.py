@@ -6,7 +6,7 @@ import pytest
 from gradloom.firmware.device.host import ProgramError
 from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
-from gradloom.rtl.engines.gradient.hidden import SLOTS
+from gradloom.rtl.engines.gradient.parameters import SLOTS
 from gradloom.rtl.engines.linear.commands import TABLE_ARG, TILE_ARG, TileKind
 from gradloom.rtl.formats.codebook import FP4, NF2, NF3, NF4
 from gradloom.rtl.formats.weights.tiles import untile_rows

@@ -40,11 +40,11 @@ def frozen(request):
     return frozen_of(random_tensors(np.random.default_rng(3), model), model)
 
 
-def drawn(model, targets=TARGETS, layers=range(2)):
+def drawn(model, targets=TARGETS, layers=range(2), rank=2):
     random = np.random.default_rng(4)
     return {
         name: Adapter(random.normal(0, 0.1, each.a.shape), random.normal(0, 0.1, each.b.shape), each.scale)
-        for name, each in fresh_lora(model, rank=2, targets=targets, layers=layers).items()
+        for name, each in fresh_lora(model, rank=rank, targets=targets, layers=layers).items()
     }
 
 

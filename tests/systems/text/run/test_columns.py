@@ -7,13 +7,14 @@ import pytest
 
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.language import LINEAR
+from gradloom.systems.text.operations.shapes import larger, suited
 from gradloom.systems.text.program.parted import parted as in_parts
 from gradloom.systems.text.run.step import StepMachine
 from gradloom.systems.text.run.training import Training, largest
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 from ....deep import deep
-from ..conftest import CONFIG, MODEL, TOKENS
+from ..conftest import CONFIG, MODEL, TARGETS, TOKENS
 from ..operations.test_blocks import drawn
 from .test_step import compared
 
@@ -39,6 +40,21 @@ def test_a_step_of_a_whole_model(training, machine, latency, stall):
         machine.device.set("stall", 0)
         machine.device.set("read_latency", 40)
     assert run.loss == reference.mean_loss > 1
+
+
+@deep
+@pytest.mark.parametrize("config", [TWELVE, CONFIG], ids=["12 columns", "4 columns"])
+def test_a_step_of_a_larger_rank(frozen, config):
+    """On the machine that it needs, whose parts carry as many indices as they can."""
+    made = suited(config, MODEL, rank=16, targets=TARGETS)
+    assert larger(made, config)["rank"] == 16
+    machine = StepMachine(made, memory_bytes=1 << 24)
+    try:
+        for rank in (16, 10):
+            adapters = drawn(MODEL, targets=TARGETS, rank=rank)
+            compared(Training(frozen, TOKENS, adapters, range(2), rule=AdamW(lr=1e-2)), machine)
+    finally:
+        machine.close()
 
 
 @pytest.fixture(scope="module")

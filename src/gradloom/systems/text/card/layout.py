@@ -387,8 +387,13 @@ def planned_job(shape: Shape, config: LanguageConfig) -> JobLayout:
 
 def planner(config: LanguageConfig, **counts: int) -> Callable[[BudgetRequest], Mapping[str, int]]:
     """What lays out requests for a plan; ``counts``: of :func:`shape_of`."""
-    # Adapters that are stored as codes need the machine to have packing, as their fine-tune gives it.
-    return lambda request: laid_out(shape_of(request, **counts), suited(config, request.model, packing=1))
+
+    def laid(request: BudgetRequest) -> Mapping[str, int]:
+        # Adapters that are stored as codes need the machine to have packing, as their fine-tune gives it.
+        made = suited(config, request.model, rank=request.rank, targets=request.adapted, packing=1)
+        return laid_out(shape_of(request, **counts), made)
+
+    return laid
 
 
 @lru_cache(maxsize=64)

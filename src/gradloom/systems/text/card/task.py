@@ -25,6 +25,8 @@ __all__ = ["prepare", "prepare_instant"]
 class CardTask(QLoraTask):
     """A fine-tune by QLoRA whose result is a card."""
 
+    alone = True
+
     def __init__(self, job: Job) -> None:
         if job.options.seq > EDGE:
             raise ValueError(
@@ -48,6 +50,8 @@ class CardTask(QLoraTask):
 
 class InstantCardTask(InstantTextTask):
     """The same by InstantFT."""
+
+    alone = True
 
     def package(self) -> dict[str, Any]:
         """Writes the card's image."""
@@ -73,11 +77,11 @@ def _package(task: TextTask, course: Callable[[], Course], first: Adapter, **mor
             f"data={task.text}: must be a flat text, a board's job has one mean over tokens for all its texts; "
             f"give a .txt file, or use finetune"
         )
-    clock_hz = job.config.clock_mhz * 1_000_000
+    clock_hz = task.config.clock_mhz * 1_000_000
     job.tell(0, task.steps, "choosing exponents")
     made = board_job(
         course(),
-        job.config,
+        task.config,
         job.tell,
         every=each.store_steps,
         cycles=round(each.store_seconds * clock_hz),

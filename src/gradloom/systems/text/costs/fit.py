@@ -8,13 +8,15 @@ All verbs use this check.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.fit import shortages
 from gradloom.systems.results import Planned, PlannedChange
 
-from ..operations.shapes import odd_shapes
+from ..operations.shapes import larger, odd_shapes, suited
 from ..operations.tensors import EDGE
 from ..operations.transformer import StepOperations, longest
 from ..program.engines.linear import LayerShape
@@ -27,6 +29,8 @@ __all__ = [
     "DoesNotFit",
     "LaidOut",
     "Misfit",
+    "board_misfits",
+    "machine_for",
     "machine_misfits",
     "memory_misfits",
     "options",
@@ -65,6 +69,18 @@ class DoesNotFit(ValueError):
         super().__init__("\n".join(self.lines))
 
 
+def lacks(name: str, config: LanguageConfig, lacking: Mapping[str, int], model: str, folder: Path | str | None) -> str:
+    """Message of a made design ``name``, which lacks what a model or its adapters need; it is in ``folder``."""
+    own = ", ".join(f"{each}={getattr(config, each)}" for each in lacking)
+    settings = " ".join(f"--set {each}={value}" for each, value in lacking.items())
+    where = f"design={folder}" if folder is not None else f"preset={name}"
+    what = "the design" if folder is not None else "the preset's design"
+    name_it = "generate it with" if folder is not None else f"gradloom generate {name} makes one by"
+    return f"{where}: {what} has {own}, which is too little for {model}; {name_it} {settings}" + (
+        "" if folder is not None else ", name its folder by --design"
+    )
+
+
 def refuse(found: Sequence[Misfit]) -> None:
     """Raises :class:`DoesNotFit` unless ``found`` is empty."""
     if found:
@@ -86,21 +102,23 @@ def planned(
     The plan is :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`.
 
     ``port_bits``: of a beat; None: what the machine has. ``config``: of the machine; None where no preset has one, and
-    memory alone is checked. ``laid_out``: bytes by class of a fine-tune by QLoRA that the machine runs, as its job of
-    ``texts`` is laid out; without it, and of what it does not run, they are counted by shapes.
+    memory alone is checked. The machine has what the request needs, see :func:`machine_for`. ``laid_out``: bytes by
+    class of a fine-tune by QLoRA that the machine runs, as its job of ``texts`` is laid out; without it, and of what it
+    does not run, they are counted by shapes.
 
     Returns
     -------
     dict
-        The figures, and ``fits``, ``misfits`` (``field``, ``value``, ``bound`` and ``give`` of each bound that fails)
-        and ``nearest``: changes that make memory suffice and that the machine takes, or None.
+        The figures, and ``fits``, ``misfits`` (``field``, ``value``, ``bound`` and ``give`` of each bound that fails),
+        ``nearest``: changes that make memory suffice and that the machine takes, or None, and ``machine``: parameters
+        that are larger than in ``config``.
     """
     if port_bits is not None:
         checked_port(port_bits)
     elif config is not None:
         # Of all ports of the machine.
         port_bits = config.data_bits
-    found = _failed(request, config, method)
+    found = _failed(request, config, method, board)
     held = None
     if laid_out is not None and config is not None and not found and method == "qlora" and _read(request):
         held = laid_out(request)
@@ -110,7 +128,53 @@ def planned(
         figures = instant_plan(request, board, figures, port_bits or board.port_bits)
     short, near = _memory(request, board, config, method, held)
     found += short
-    return figures | {"fits": not found, "misfits": [vars(each) for each in found], "nearest": near}
+    made = {} if config is None else larger(_machine(request, config, method), config)
+    misfits = [vars(each) for each in found]
+    return figures | {"fits": not found, "misfits": misfits, "nearest": near, "machine": made}
+
+
+def machine_for(
+    config: LanguageConfig,
+    model: LanguageModel,
+    *,
+    rank: int,
+    targets: Sequence[str],
+    method: str = "qlora",
+    **more: int,
+) -> LanguageConfig:
+    """The machine for a fine-tune, at least ``config``; adapters of InstantFT need nothing of it.
+
+    ``targets``: projections that have an adapter in QLoRA. ``more``: see :func:`~..operations.shapes.suited`.
+    """
+    return suited(config, model, rank=rank, targets=() if method == "instantft" else targets, **more)
+
+
+def board_misfits(
+    config: LanguageConfig,
+    model: LanguageModel,
+    board: Target,
+    *,
+    rank: int,
+    targets: Sequence[str],
+    method: str = "qlora",
+) -> list[Misfit]:
+    """The resource of a board of which the machine for a fine-tune needs more than there is, where it is no preset's.
+
+    ``config``: the preset's.
+    """
+
+    def lacking(rank: int) -> tuple[LanguageConfig, list[str]]:
+        made = machine_for(config, model, rank=rank, targets=targets, method=method)
+        return made, [] if made == config else [each for each, _ in shortages(made, board)]
+
+    made, found = lacking(rank)
+    if not found:
+        return []
+    even = range((min(rank, config.most_rank) - 1) // 2 * 2, 0, -2)
+    less = next((each for each in even if not lacking(each)[1]), None)
+    names = ", ".join(f"{name}={value}" for name, value in larger(made, config).items())
+    bound = f"needs a machine with {names}; {found[0]}"
+    return [Misfit("rank", rank, bound, {"rank": less}) if less else Misfit("hidden", model.hidden, bound, {})]
 
 
 def machine_misfits(
@@ -144,7 +208,7 @@ def machine_misfits(
         failed.setdefault("seq" if field == "tokens" else field, (value, f"{bound} ({name} on the preset's machine)"))
 
     def takes(field: str, value: int) -> bool:
-        found = linears(value, rank) if field == "tokens" else linears(MIN_SEQ, value)
+        found = linears(value, rank) if field == "tokens" else linears(max(seq, MIN_SEQ), value)
         return not any(each[1] == field for each in found)
 
     #: Largest values that fit, at most the ones that were asked for.
@@ -221,13 +285,19 @@ def _read(request: BudgetRequest) -> bool:
     return (request.bits, request.head) == (4, "float16")
 
 
-def _failed(request: BudgetRequest, config: LanguageConfig | None, method: str) -> list[Misfit]:
-    """Bounds of the machine that a request fails."""
+def _machine(request: BudgetRequest, config: LanguageConfig, method: str) -> LanguageConfig:
+    """The machine for a request."""
+    return machine_for(config, request.model, rank=request.rank, targets=request.adapted, method=method)
+
+
+def _failed(request: BudgetRequest, config: LanguageConfig | None, method: str, board: Target) -> list[Misfit]:
+    """Bounds of the machine that a request fails, and of its board."""
     if config is None:
         return []
-    return machine_misfits(
-        config, request.model, seq=request.seq, rank=request.rank, targets=request.adapted, method=method
-    )
+    model = request.model
+    asked: dict[str, Any] = {"rank": request.rank, "targets": request.adapted, "method": method}
+    made = _machine(request, config, method)
+    return [*machine_misfits(made, model, seq=request.seq, **asked), *board_misfits(config, model, board, **asked)]
 
 
 def _nearest(request: BudgetRequest, board: Target, config: LanguageConfig | None, method: str) -> PlannedChange | None:
@@ -236,10 +306,10 @@ def _nearest(request: BudgetRequest, board: Target, config: LanguageConfig | Non
     def runs(other: BudgetRequest) -> bool:
         # The machine reads one width of codes and one format of the head: others are no way to make a fine-tune fit.
         same = (other.bits, other.head) == (request.bits, request.head)
-        return config is None or (same and not _failed(other, config, method))
+        return config is None or (same and not _failed(other, config, method, board))
 
     # What the machine takes is changed first, then what the memory holds.
-    first = {field: value for each in _failed(request, config, method) for field, value in each.give.items()}
+    first = {field: value for each in _failed(request, config, method, board) for field, value in each.give.items()}
     near = nearest(
         dataclasses.replace(request, **first), board.memory_bytes, total=lambda other: _total(other, method), runs=runs
     )

@@ -14,9 +14,10 @@ from gradloom.systems.results import Planned
 from gradloom.workload import Progress
 
 from ..card.layout import planner
+from ..operations.shapes import larger, needs
 from ..requests import TextPlan
 from ..workload import TextWorkload
-from .fit import MIN_SEQ, machine_misfits, planned, refuse
+from .fit import MIN_SEQ, board_misfits, machine_for, machine_misfits, planned, refuse
 from .instant_budget import METHODS
 from .request import BudgetRequest
 
@@ -97,15 +98,28 @@ def plan(asked: Asked, options: TextPlan, tell: Progress) -> Planned:
 def sizes(
     asked: Asked, config: Any, fixed: Collection[str], *, rank: int | None = None, **other: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """``config`` as it is, where it takes the model.
+    """The machine for a model and a rank, at least ``config`` but for what is ``fixed``, and its report.
 
-    The language machine has no sizes of a model: codes stream through it.
+    Adapters may be on all linear layers of which the board holds the words.
     """
     check_request("of a language model, whose design has no such size", needless=other)
     shapes = find_model(str(asked.model or asked.preset.workload.ships))
-    targets, method = LORA.parse(None), _method(asked)
-    refuse(machine_misfits(config, shapes, seq=MIN_SEQ, rank=rank or 8, targets=targets, method=method))
-    return config, {"network": shapes.name, "chosen": {}}
+    method, board = _method(asked), boards.find(asked.preset.board)
+    rank = rank or asked.preset.workload.rank
+    told: dict[str, Any] = {"rank": rank, "targets": LORA.parse(None), "method": method}
+    made = machine_for(config, shapes, **told)
+    made = made.replace(**{name: getattr(config, name) for name in fixed})
+    refuse([*board_misfits(config, shapes, board, **told), *machine_misfits(made, shapes, seq=MIN_SEQ, **told)])
+    why = needs(config, shapes, rank=rank, targets=told["targets"])
+    return made, {
+        "network": shapes.name,
+        "rank": rank,
+        "at": f" at rank {rank}",
+        "chosen": {
+            name: {"value": value, "preset": getattr(asked.preset.config, name), "for": why[name][1]}
+            for name, value in larger(made, config).items()
+        },
+    }
 
 
 def _method(asked: Asked) -> str:

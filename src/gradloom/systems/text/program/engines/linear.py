@@ -73,9 +73,12 @@ class LayerShape:
         if odd:
             return
         tiles = self.outputs // edge, self.inputs // edge
+        # Operands that do not fit pass through, if they may.
+        through = max(tiles) * self.tokens > config.depth
+        room = not through or passes(self.tokens, 0, config)
         if not 1 <= self.tokens <= config.tokens:
             yield "tokens", self.tokens, f"must be 1 to {config.tokens}"
-        elif max(tiles) * self.tokens > config.depth and not passes(self.tokens, min(self.rank, config.rank), config):
+        elif not room:
             yield (
                 "tokens",
                 self.tokens,
@@ -85,9 +88,13 @@ class LayerShape:
                 ),
             )
         if not 2 <= self.rank <= config.rank or self.rank % 2:
-            yield "rank", self.rank, f"must be even, 2 to {config.rank}"
+            most = config.rank
+            note = ", a machine's most; --engine float takes more" if most == config.most_rank else ""
+            yield "rank", self.rank, f"must be even, 2 to {most}{note}"
         elif self.rank > (most := -(-min(tiles) // config.span) * config.subtiles):
             yield ("rank", self.rank, (f"a layer of {self.outputs} x {self.inputs} carries at most {most}"))
+        elif through and room and not passes(self.tokens, self.rank, config):
+            yield "rank", self.rank, f"beside {max(tiles)} tiles that pass through it is at most {config.subtiles}"
         elif sum(tiles) * self.rank > config.lane_depth:
             yield (
                 "rank",
