@@ -25,6 +25,7 @@ from gradloom.systems.results import Swept
 from gradloom.systems.text.card.layout import planner
 from gradloom.systems.text.costs.fit import DoesNotFit, Misfit, planned
 from gradloom.systems.text.costs.request import BudgetRequest, parse_targets
+from gradloom.systems.text.operations.shapes import paired
 from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape
 from gradloom.systems.text.run.instant_forecast import later_step_cycles
@@ -162,7 +163,7 @@ def block_products(config: LanguageConfig, *, rank: int, tokens: int, backward: 
     exponents = Exponents(x=16, w=18, a=16, b=16, h=16, y=16, dy=16, dh=16, dx=16, ga=16, gb=16)
     plans: list[LayerPlan] = []
     for outputs, inputs in _BLOCK:
-        shape = LayerShape(outputs=outputs, inputs=inputs, rank=max(rank, 2), tokens=tokens)
+        shape = LayerShape(outputs=outputs, inputs=inputs, rank=paired(max(rank, 2)), tokens=tokens)
         place = LayerMap.place(shape, config, plans[-1].place.end if plans else 1 << 18)
         plans.append(LayerPlan(shape=shape, exponents=exponents, place=place, config=config))
     jobs = [each.job(backward=backward) for each in plans]

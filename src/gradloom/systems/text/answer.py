@@ -16,6 +16,7 @@ from gradloom.models.adapters.lora import Adapter, LearntModule
 from gradloom.models.adapters.peft import read_config
 from gradloom.models.files.keys import shown
 from gradloom.models.files.language.tokenizer import Tokenizer
+from gradloom.models.filled import Filled, cut
 from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.models.texts.template import open_texts
 from gradloom.options import check_request
@@ -198,7 +199,10 @@ class _Prompt:
         model, tensor = self.checkpoint.model, self.checkpoint.tensor
         llama = Llama(model, tensor) if self.blocks is None else InstantLlama(model, tensor, blocks=self.blocks)
         if self.options.head == "nf":
-            llama.head = coded_head(llama).weight()
+            # Codes follow from a float32 model of the machine's shapes.
+            whole = Filled(self.checkpoint)
+            held = llama if whole.model is model else Llama(whole.model, whole.tensor)
+            llama.head = cut(whole.model, coded_head(held).weight(), None, "hidden")
         options = self.options
         return greedy(llama, self.given, options.tokens, adapters=self.adapters, ends=self.ends, draw=self.draw)
 
@@ -224,7 +228,7 @@ class _Prompt:
         targets = sorted({name.rpartition(".")[2] for name in loras})
         # A token has one row; a machine takes no text of fewer than these.
         refuse(machine_misfits(config, model, seq=MIN_SEQ, rank=max(ranks, default=2), targets=targets, method=kind))
-        frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
+        frozen = Frozen.of(checkpoint)
         prompt = prompt_of(frozen, self.given, loras, blocks, config, coded=options.head == "nf")
         tell(0, 0, "choosing exponents")
         return TokenReply(prompt, self.draw), config

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradloom.models.filled import filled, source_of
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.results import Planned, PlannedChange
 
-from ..operations.shapes import odd_shapes
+from ..operations.shapes import odd_shapes, paired
 from ..operations.tensors import EDGE
 from ..operations.transformer import StepOperations, longest
 from ..program.engines.linear import LayerShape
@@ -118,9 +119,9 @@ def machine_misfits(
 ) -> list[Misfit]:
     """Bounds of the machine that fail, one for each field.
 
-    ``targets``: projections that have an adapter in QLoRA.
+    ``targets``: projections that have an adapter in QLoRA. Shapes and rank are filled, and named as they were asked.
     """
-    instant = method == "instantft"
+    instant, own, model = method == "instantft", source_of(model), filled(model)
     failed: dict[str, tuple[int, str]] = {}
     for field, value, bound in odd_shapes(model):
         failed.setdefault(field, (value, bound))
@@ -157,7 +158,7 @@ def machine_misfits(
         ),
     }
     return [
-        Misfit(field, value, bound, {field: fits[field]} if fits.get(field) else {})
+        Misfit(field, getattr(own, field, value), bound, {field: fits[field]} if fits.get(field) else {})
         for field, (value, bound) in failed.items()
     ]
 
@@ -174,8 +175,14 @@ def _linears(
         # A linear without an adapter takes part in a product like one of the least rank.
         # A product takes a block of a text.
         tokens = min(seq, EDGE)
-        shape = LayerShape(outputs=outputs, inputs=inputs, rank=rank if name in targets else 2, tokens=tokens)
-        yield from ((name, *each) for each in shape.misfits(config))
+        shape = LayerShape(outputs=outputs, inputs=inputs, rank=paired(rank if name in targets else 2), tokens=tokens)
+        for field, value, bound in shape.misfits(config):
+            if field != "rank":
+                yield name, field, value, bound
+            elif 1 <= rank <= config.rank:
+                yield name, field, rank, bound
+            else:
+                yield name, field, rank, f"must be from 1 to {config.rank}"
 
 
 def memory_misfits(

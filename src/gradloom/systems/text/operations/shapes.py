@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gradloom.models.filled import filled, source_of
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from .tensors import EDGE
-
-__all__ = ["odd_shapes", "suited"]
+__all__ = ["odd_shapes", "paired", "suited"]
 
 #: Elements of a head.
 _MOST_ELEMENTS = 256
@@ -19,13 +18,15 @@ def suited(config: LanguageConfig, model: LanguageModel, **more: int) -> Languag
     return replace(config, **more, gelu=max(config.gelu, int(model.gate == "gelu_tanh")))
 
 
+def paired(rank: int) -> int:
+    """Rank of an adapter in a machine, which takes rank indices in pairs: an odd one has another of zeros."""
+    return rank + rank % 2
+
+
 def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
     """Fields of a model that fail the bounds of every machine.
 
-    Yields field, value and bound.
+    Yields field, value and bound. Shapes that are no whole tiles are filled with zeros.
     """
-    for field in ("hidden", "inter"):
-        if getattr(model, field) % EDGE:
-            yield field, getattr(model, field), f"must be a multiple of {EDGE}"
-    if model.head_dim % EDGE or model.head_dim > _MOST_ELEMENTS:
-        yield "head_dim", model.head_dim, f"must be a multiple of {EDGE}, at most {_MOST_ELEMENTS}"
+    if filled(model).head_dim > _MOST_ELEMENTS:
+        yield "head_dim", source_of(model).head_dim, f"must be at most {_MOST_ELEMENTS}"

@@ -311,9 +311,9 @@ class Trainer:
                     if which == "b" or not self.held
                 }
                 new: LearntModule = held.taking({**held.parts, **found, "b": found["b"].T / held.scale})
-                self.adapters |= restored(self.frozen.model, {name: new})
+                self.adapters |= restored(self.frozen.model, {name: new}, held.rank)
             elif isinstance(held, CoreAdapter):
-                r = values[f"{name}.r"][:, : held.rank].T * 2.0 ** -frac[f"{name}.r"]
+                r = values[f"{name}.r"][: held.rank, : held.rank].T * 2.0 ** -frac[f"{name}.r"]
                 self.adapters[name] = held.taking({"r": r})
             else:
                 new = held.taking({"w": values[f"{name}.w"][0] * 2.0 ** -frac[f"{name}.w"]})
