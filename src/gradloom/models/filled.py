@@ -65,12 +65,14 @@ class FilledModel(LanguageModel):
         return self.source.norm_eps * self.source.head_dim / self.head_dim
 
 
-@lru_cache(maxsize=256)
 def filled(model: LanguageModel) -> LanguageModel:
     """A model with shapes in multiples of 64: itself, if its own are."""
+    return _made(model) if any(getattr(model, name) % TILE for name in _FILLED) else model
+
+
+@lru_cache(maxsize=256)
+def _made(model: LanguageModel) -> FilledModel:
     wanted = {name: -(-getattr(model, name) // TILE) * TILE for name in _FILLED}
-    if all(getattr(model, name) == size for name, size in wanted.items()):
-        return model
     held = {each.name: getattr(model, each.name) for each in dataclasses.fields(model)} | wanted
     held |= {
         "turned": model.head_dim if model.turned is None else model.turned,

@@ -23,7 +23,7 @@ from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.workload import ImageOptions, ImageWorkload
 from gradloom.systems.results import Swept
 from gradloom.systems.text.card.layout import planner
-from gradloom.systems.text.costs.fit import DoesNotFit, Misfit, planned
+from gradloom.systems.text.costs.fit import Misfit, planned, refuse
 from gradloom.systems.text.costs.request import BudgetRequest, parse_targets
 from gradloom.systems.text.operations.shapes import paired
 from gradloom.systems.text.operations.tensors import EDGE
@@ -100,6 +100,7 @@ def of_qlora(preset: Preset, point: Mapping[str, Any]) -> Swept:
     found: Swept = {"memory_bytes": figures["total_bytes"]}
     if request.bits != 4:
         return found | _unread(point)
+    refuse([Misfit(**each) for each in figures["misfits"] if each["field"] == "rank"])
     tokens = min(_TOKENS, config.tokens)
     cycles = sum(
         forecast_products(
@@ -126,8 +127,7 @@ def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> Swept:
     found: Swept = {"memory_bytes": figures["total_bytes"]}
     if request.bits != 4:
         return found | _unread(point)
-    if not figures["fits"]:
-        raise DoesNotFit([str(Misfit(**each)) for each in figures["misfits"]])
+    refuse([Misfit(**each) for each in figures["misfits"]])
     return found | _timed(config, later_step_cycles(config, request.model, rank=request.rank, tokens=tokens), tokens)
 
 

@@ -266,7 +266,7 @@ def test_what_fills_whole_tiles_is_counted():
     fill = said.pop("fill")
     assert fill["shapes"] == {"hidden": [100, 128], "inter": [200, 256], "head_dim": [50, 64], "rank": [3, 4]}
     own = 4 * 100 * 100 + 3 * 100 * 200
-    assert fill["share"] == pytest.approx(1 - own / (4 * 128 * 128 + 3 * 128 * 256), abs=0.01)
+    assert fill["share"] == pytest.approx(1 - own / (4 * 128 * 128 + 3 * 128 * 256), abs=0.02)
     # What is said of the model and its adapter is of the files, all else of the machine.
     files = {"rank", "parameters", "linear_parameters", "adapter_parameters"}
     assert {name for name, value in said.items() if other[name] != value} == files

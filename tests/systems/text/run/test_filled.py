@@ -123,6 +123,18 @@ def test_what_fills_stays_zero(case, rule, wide):
     }
 
 
+def test_of_lora_fa_b_alone_moves():
+    case = Case(QWEN)
+    before = case.adapters(3)
+    trainer = Trainer(case.frozen, dict(before), range(2), AdamW(lr=1e-2), held=True)
+    found = [trainer.step(TOKENS).loss for _ in range(2)]
+    assert found[1] < found[0]
+    for name, each in before.items():
+        after = trainer.adapters[name]
+        np.testing.assert_array_equal(after.a, each.a)
+        assert after.b.shape == each.b.shape and (after.b != each.b).any()
+
+
 def drawn(case, kind):
     """Vectors or matrices of another method, each of which moves the loss."""
     model, random = case.model, np.random.default_rng(7)
