@@ -175,5 +175,6 @@ def test_what_the_machine_does_not_take_is_no_candidate():
     assert {each.rank for each in found if each.method == "lora"} == {2, 4, 8} and not left
     narrow = replace(LanguageConfig(), rank=4)
     assert {each.rank for each in candidates(MODEL, narrow, (64,))[0]} == {0, 2, 4}
-    none, left = candidates(replace(MODEL, hidden=100), LanguageConfig(), (64,))
-    assert not none and str(left[0]).startswith("hidden=100: must be a multiple of 64")
+    assert len(candidates(replace(MODEL, hidden=100), LanguageConfig(), (64,))[0]) == len(found)
+    none, left = candidates(replace(MODEL, head_dim=260), LanguageConfig(), (64,))
+    assert not none and str(left[0]).startswith("head_dim=260: must be at most 256")

@@ -12,6 +12,7 @@ from gradloom.models.adapters.lora import save_lora, single
 from gradloom.systems.text.card.words import read_board
 
 from ..firmware.chip.deliver import Receiver
+from ..models.test_filled import QWEN
 from ..systems.text.card.power import compiled
 from ..systems.text.conftest import LONG_HEADS, MODEL, adapters, frozen, model, tensors  # noqa: F401
 from .test_collect import card  # noqa: F401
@@ -67,7 +68,9 @@ def test_signed_adapters_reach_the_board(card, learnt, run):  # noqa: F811
     assert np.array_equal(start(4), first)
 
 
-@pytest.mark.parametrize("model", [MODEL, LONG_HEADS], ids=["heads of 64", "heads of 128"], indirect=True)
+@pytest.mark.parametrize(
+    "model", [MODEL, LONG_HEADS, QWEN], ids=["heads of 64", "heads of 128", "heads of 48"], indirect=True
+)
 def test_the_words_of_an_adapter_are_those_that_a_job_begins_with(card, adapters, model, tmp_path):  # noqa: F811
     save_lora(tmp_path / "same", model, {name: single({name: each})[name] for name, each in adapters.items()})
     with card[0].open("rb") as file:

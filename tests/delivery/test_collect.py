@@ -19,6 +19,7 @@ from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.order import arranged
 from gradloom.systems.text.run.training import as_bytes
 
+from ..models.test_filled import QWEN
 from ..systems.text.conftest import CONFIG, LONG_HEADS, MODEL, TOKENS, adapters, frozen, model, tensors  # noqa: F401
 
 RULE = AdamW(lr=1e-2)
@@ -28,7 +29,8 @@ RULE = AdamW(lr=1e-2)
 def card(frozen, adapters, model, tmp_path):  # noqa: F811
     """An image, its job, and the trainer whose state a copy holds."""
     made = board_job(qlora_course(frozen, (TOKENS,), adapters, [0, 1], RULE, 3), CONFIG)
-    facts = {"model": "small", "shapes": dataclasses.asdict(model), "rank": 2, "alpha": 4.0, "steps": 3}
+    rank = next(iter(adapters.values())).rank
+    facts = {"model": "small", "shapes": dataclasses.asdict(model), "rank": rank, "alpha": 2.0 * rank, "steps": 3}
     write_card_image(made, tmp_path / "run", facts | {"moment_scales": RULE.moment_scales}, memory_bytes=1 << 24)
     return tmp_path / "run" / "card.img", made
 
@@ -70,7 +72,9 @@ def words_of(made, trainer, result):
     return bytes(words)
 
 
-@pytest.mark.parametrize("model", [MODEL, LONG_HEADS], ids=["heads of 64", "heads of 128"], indirect=True)
+@pytest.mark.parametrize(
+    "model", [MODEL, LONG_HEADS, QWEN], ids=["heads of 64", "heads of 128", "heads of 48"], indirect=True
+)
 def test_a_trained_adapter_comes_off_the_card(card, trained, model, tmp_path, run):  # noqa: F811
     path, made = card
     trainer, result = trained

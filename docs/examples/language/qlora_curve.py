@@ -53,7 +53,7 @@ def main() -> None:
         }
         losses = fine_tune(llama, [golden["tokens"]], adapters, FloatAdamW(lr=golden["lr"]), steps)
     else:
-        frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
+        frozen = Frozen.of(checkpoint)
         trainer = Trainer(
             frozen, adapters, range(checkpoint.model.layers), MachineAdamW(lr=golden["lr"]), wide=STORES[options.store]
         )

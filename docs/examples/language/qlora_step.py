@@ -56,7 +56,7 @@ def prepared(tokens: int, layers: int, head: bool, first: int | None = None, kep
         for name, each in load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"]).items()
         if layer_of(name) < layers
     }
-    frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
+    frozen = Frozen.of(checkpoint)
     if first is not None:
         adapters = fresh_lora(checkpoint.model, rank=golden["r"], targets=PROJECTIONS, layers=range(first, layers))
     gradient = np.random.default_rng(0).normal(0, 1e-3, (tokens, checkpoint.model.hidden))

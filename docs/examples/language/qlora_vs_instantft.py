@@ -147,7 +147,7 @@ def main() -> None:
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
     asked.layers = asked.layers or checkpoint.model.layers
     tokens = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))["tokens"][: asked.tokens]
-    frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
+    frozen = Frozen.of(checkpoint)
     said = {
         "engine": asked.engine,
         "layers": asked.layers,

@@ -14,6 +14,7 @@ from gradloom.models.adapters.language.methods import IA3, LAYERNORM, LORA, LORA
 from gradloom.models.adapters.language.methods import METHODS as KNOWN
 from gradloom.models.adapters.language.vectors import fresh_vectors
 from gradloom.models.adapters.lora import LearntModule, fresh_lora
+from gradloom.models.filled import source_of
 from gradloom.models.language import LanguageModel
 from gradloom.output import some
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -127,6 +128,7 @@ class Candidate:
 
     def parameters(self, model: LanguageModel) -> int:
         """How many values learn."""
+        model = source_of(model)
         layers = range(self.from_layer, model.layers)
         return KNOWN[self.method].parameters(model, self.targets, layers, self.rank or 1)
 

@@ -14,6 +14,7 @@ from gradloom.firmware.chip.adapter_store import HEADER_BYTES as STORE_HEADER
 from gradloom.firmware.chip.soc import HEADER_BYTES as JOB_HEADER
 from gradloom.firmware.chip.steps import STATE_BYTES
 from gradloom.firmware.device.registers import COMMAND_BYTES
+from gradloom.models.filled import filled
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -127,7 +128,7 @@ class Costs:
         known: Mapping[Point, Mapping[str, int]] = MappingProxyType({}),
         keep: Callable[[Mapping[Point, Mapping[str, int]]], None] | None = None,
     ) -> None:
-        self.model, self.config, self.found = model, replace(config, packing=1), tuple(found)
+        self.model, self.config, self.found = filled(model), replace(config, packing=1), tuple(found)
         self.tiles = -(-model.vocab // EDGE)
         self.start = reduced_tiles(self.tiles)
         #: Layers add the same cycles before any head, but their memory depends on it.

@@ -312,6 +312,16 @@ class LanguageModel:
         return self.shape(projection)[0] if self.joint_norms else self.head_dim
 
     @property
+    def counted(self) -> int:
+        """Elements of the residual stream that a norm's mean is over."""
+        return self.hidden
+
+    @property
+    def head_eps(self) -> float:
+        """``norm_eps`` of norms of queries and keys."""
+        return self.norm_eps
+
+    @property
     def bias_elements(self) -> int:
         """Elements of a layer's biases."""
         return sum(self.shape(name)[0] for name in BIASED) if self.biases else 0

@@ -23,8 +23,9 @@ from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.workload import ImageOptions, ImageWorkload
 from gradloom.systems.results import Swept
 from gradloom.systems.text.card.layout import planner
-from gradloom.systems.text.costs.fit import DoesNotFit, Misfit, planned
+from gradloom.systems.text.costs.fit import Misfit, planned, refuse
 from gradloom.systems.text.costs.request import BudgetRequest, parse_targets
+from gradloom.systems.text.operations.shapes import paired
 from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape
 from gradloom.systems.text.run.instant_forecast import later_step_cycles
@@ -99,6 +100,7 @@ def of_qlora(preset: Preset, point: Mapping[str, Any]) -> Swept:
     found: Swept = {"memory_bytes": figures["total_bytes"]}
     if request.bits != 4:
         return found | _unread(point)
+    refuse([Misfit(**each) for each in figures["misfits"] if each["field"] == "rank"])
     tokens = min(_TOKENS, config.tokens)
     cycles = sum(
         forecast_products(
@@ -125,8 +127,7 @@ def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> Swept:
     found: Swept = {"memory_bytes": figures["total_bytes"]}
     if request.bits != 4:
         return found | _unread(point)
-    if not figures["fits"]:
-        raise DoesNotFit([str(Misfit(**each)) for each in figures["misfits"]])
+    refuse([Misfit(**each) for each in figures["misfits"]])
     return found | _timed(config, later_step_cycles(config, request.model, rank=request.rank, tokens=tokens), tokens)
 
 
@@ -162,7 +163,7 @@ def block_products(config: LanguageConfig, *, rank: int, tokens: int, backward: 
     exponents = Exponents(x=16, w=18, a=16, b=16, h=16, y=16, dy=16, dh=16, dx=16, ga=16, gb=16)
     plans: list[LayerPlan] = []
     for outputs, inputs in _BLOCK:
-        shape = LayerShape(outputs=outputs, inputs=inputs, rank=max(rank, 2), tokens=tokens)
+        shape = LayerShape(outputs=outputs, inputs=inputs, rank=paired(max(rank, 2)), tokens=tokens)
         place = LayerMap.place(shape, config, plans[-1].place.end if plans else 1 << 18)
         plans.append(LayerPlan(shape=shape, exponents=exponents, place=place, config=config))
     jobs = [each.job(backward=backward) for each in plans]

@@ -18,6 +18,7 @@ __all__ = [
     "PlannedCache",
     "PlannedChange",
     "PlannedCycles",
+    "PlannedFill",
     "PlannedMemory",
     "PlannedOperation",
     "PlannedPart",
@@ -256,6 +257,13 @@ class PlannedChange(TypedDict):
     total_bytes: int
 
 
+class PlannedFill(TypedDict):
+    """Shapes that are filled with zeros, of the files and filled, and the share of a step's multiplications."""
+
+    shapes: dict[str, list[int]]
+    share: float
+
+
 class PlannedProduct(TypedDict):
     """A product of a step, ``[m, k]`` by ``[k, n]``, so many ``times``."""
 
@@ -356,6 +364,7 @@ class Planned(TypedDict, total=False):
     nearest: PlannedChange | None
     #: Of a language model, parameters of the machine that are larger than the preset's.
     machine: dict[str, int]
+    fill: PlannedFill
 
 
 class Alternative(TypedDict, total=False):

@@ -16,7 +16,7 @@ def asked(run, here, monkeypatch):  # noqa: F811
     monkeypatch.setattr(driver, "open_tokenizer", lambda path, **_: Letters())
     (here / "text.txt").write_text(TEXT * 3)
     (here / "bytes.npz").write_bytes(b"PK")
-    save_model(here / "narrow", replace(MODEL, inter=100))
+    save_model(here / "wide", replace(MODEL, hidden=520, head_dim=260))
 
     def call(verb, *options, model=None):
         model = model or ("lenet5" if "images" in verb else "small")
@@ -50,7 +50,7 @@ REFUSED = {
     "a large rank": (
         ("--rank", "18"),
         ("plan", "finetune"),
-        "rank=18: must be even, 2 to 16, a machine's most; --engine float takes more (q_proj on the preset's machine); "
+        "rank=18: must be from 1 to 16, a machine's most; --engine float takes more (q_proj on the preset's machine); "
         "give --rank 8",
     ),
     "no layer": (
@@ -102,7 +102,7 @@ def test_a_request_is_refused_in_the_same_words(asked, here, case):  # noqa: F81
 
 MODELS = {
     "none": "model=none: is no file, none of the presets ",
-    "narrow": "inter=100: must be a multiple of 64; use another model",
+    "wide": "head_dim=260: must be at most 256; use another model",
 }
 
 

@@ -227,6 +227,10 @@ def _say_text(result: dict[str, Any]) -> None:
             f"{title}: {timed['bytes'] / 1e6:,.1f} MB, at least [bold]{1e3 * timed['seconds']:,.1f} ms[/bold]; "
             f"what limits: {timed['limit']}"
         )
+    if "fill" in result:
+        shapes = [f"{name} {old:,} to {new:,}" for name, (old, new) in result["fill"]["shapes"].items()]
+        share = 100 * result["fill"]["share"]
+        say(f"filled with zeros: {', '.join(shapes)}; {share:.1f} % of a step's multiplications")
     for note in result["assumptions"]:
         say(f"- {note}")
     if result["machine"]:

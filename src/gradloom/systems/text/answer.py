@@ -17,6 +17,7 @@ from gradloom.models.adapters.lora import Adapter, LearntModule
 from gradloom.models.adapters.peft import read_config
 from gradloom.models.files.keys import shown
 from gradloom.models.files.language.tokenizer import Tokenizer
+from gradloom.models.filled import Filled, cut
 from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.models.texts.template import open_texts
 from gradloom.options import check_request
@@ -199,7 +200,10 @@ class _Prompt:
         model, tensor = self.checkpoint.model, self.checkpoint.tensor
         llama = Llama(model, tensor) if self.blocks is None else InstantLlama(model, tensor, blocks=self.blocks)
         if self.options.head == "nf":
-            llama.head = coded_head(llama).weight()
+            # Codes follow from a float32 model of the machine's shapes.
+            whole = Filled(self.checkpoint)
+            held = llama if whole.model is model else Llama(whole.model, whole.tensor)
+            llama.head = cut(whole.model, coded_head(held).weight(), None, "hidden")
         options = self.options
         return greedy(llama, self.given, options.tokens, adapters=self.adapters, ends=self.ends, draw=self.draw)
 
@@ -226,7 +230,7 @@ class _Prompt:
         refuse([*failed, *board_misfits(own, model, boards.find(preset.board), **told)])
         if config != own and (made or design.directory is not None):
             raise ValueError(lacks(preset.name, own, larger(config, own), model.name, design.directory))
-        frozen = Frozen(model, checkpoint.tensor, checkpoint.linear)
+        frozen = Frozen.of(checkpoint)
         prompt = prompt_of(frozen, self.given, loras, blocks, config, coded=options.head == "nf")
         tell(0, 0, "choosing exponents")
         return TokenReply(prompt, self.draw), config

@@ -3,7 +3,8 @@
 Positions turn element i of a head with element i + head_dim / 2. The vector engine turns the halves of a tile with each
 other. Queries and keys of the machine therefore have both elements of 32 pairs in each tile of a head; pairs that do
 not turn have the angle 0. Scores do not
-see an order that queries and keys share. Files and floating-point models have the elements as Hugging Face has them.
+see an order that queries and keys share. Files and floating-point models have the elements as Hugging Face has them,
+without the zeros that fill tiles, and ranks as they are: the machine's adapters have pairs of rank indices.
 """
 
 from collections.abc import Mapping
@@ -12,10 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.vectors import Vector
-from gradloom.models.adapters.lora import LearntModule
+from gradloom.models.adapters.lora import Adapter, LearntModule
+from gradloom.models.filled import INPUTS, OUTPUTS, cut, fill, filled
 from gradloom.models.language import LanguageModel
 
+from .operations.shapes import paired
 from .operations.tensors import EDGE
 
 __all__ = ["arranged", "order", "restored"]
@@ -26,7 +30,8 @@ _TURNED = {"q_proj": "q_proj", "k_proj": "k_proj", "q_norm": "q_proj", "k_norm":
 
 
 def order(model: LanguageModel, module: str) -> np.ndarray | None:
-    """Which output of a module is each of the machine's; None where the machine has them as they are."""
+    """Which output of a filled module is each of the machine's; None where the machine has them as they are."""
+    model = filled(model)
     last = module.rpartition(".")[2]
     # Other heads no machine takes.
     if last not in _TURNED or model.head_dim % EDGE or (model.head_dim == EDGE and model.places is None):
@@ -40,14 +45,18 @@ def order(model: LanguageModel, module: str) -> np.ndarray | None:
 
 
 def arranged(model: LanguageModel, adapters: Mapping[str, _Learnt]) -> dict[str, _Learnt]:
-    """What learns, by module, as the machine has it."""
-    return {name: _taken(each, order(model, name)) for name, each in adapters.items()}
+    """What learns, by module, as the machine has it: filled, and in its order."""
+    whole = filled(model)
+    return {name: _taken(_filled(whole, name, each), order(whole, name)) for name, each in adapters.items()}
 
 
-def restored(model: LanguageModel, adapters: Mapping[str, _Learnt]) -> dict[str, _Learnt]:
-    """The same as files have it."""
-    orders = {name: order(model, name) for name in adapters}
-    return {name: _taken(adapters[name], None if rows is None else np.argsort(rows)) for name, rows in orders.items()}
+def restored(model: LanguageModel, adapters: Mapping[str, _Learnt], rank: int | None = None) -> dict[str, _Learnt]:
+    """The same as files have it; ``rank``: of adapters, where it is odd."""
+    whole, made = filled(model), {}
+    for name, each in adapters.items():
+        rows = order(whole, name)
+        made[name] = _cut(whole, name, _taken(each, None if rows is None else np.argsort(rows)), rank)
+    return made
 
 
 def _taken(each: Any, rows: np.ndarray | None) -> Any:
@@ -55,3 +64,32 @@ def _taken(each: Any, rows: np.ndarray | None) -> Any:
         return each
     field = "values" if isinstance(each, Vector) else "b"
     return replace(each, **{field: getattr(each, field)[rows]})
+
+
+def _shapes(name: str) -> tuple[str, str, str]:
+    """Shapes that a module's outputs, its inputs and its vector are multiples of."""
+    last = name.rpartition(".")[2]
+    outputs, inputs = OUTPUTS.get(last, "hidden"), INPUTS.get(last, "hidden")
+    return outputs, inputs, inputs if last == "down_proj" else outputs
+
+
+def _filled(whole: LanguageModel, name: str, each: Any) -> Any:
+    outputs, inputs, vector = _shapes(name)
+    if isinstance(each, Vector):
+        return replace(each, values=fill(whole, each.values, vector))
+    gap = 0, paired(each.rank) - each.rank
+    made = {
+        "a": np.pad(fill(whole, each.a, None, inputs), (gap, (0, 0))),
+        "b": np.pad(fill(whole, each.b, outputs, None), ((0, 0), gap)),
+    }
+    if isinstance(each, CoreAdapter):
+        made["r"] = np.pad(each.r, (gap, gap))
+    return replace(each, **made)
+
+
+def _cut(whole: LanguageModel, name: str, each: Any, rank: int | None) -> Any:
+    outputs, inputs, vector = _shapes(name)
+    if isinstance(each, Vector):
+        return replace(each, values=cut(whole, each.values, vector))
+    assert isinstance(each, Adapter)
+    return replace(each, a=cut(whole, each.a[:rank], None, inputs), b=cut(whole, each.b[:, :rank], outputs, None))

@@ -104,7 +104,7 @@ class QLoraTask(TextTask):
             self.job.tell(number, len(fresh), f"start by {asked.init}")
             weight = np.asarray(source.tensor(f"{name}.weight"), np.float32)
             if asked.init == "loftq":
-                weight = weight - self.checkpoint.linear(name).weight()
+                weight = weight - self.checkpoint.tensor(f"{name}.weight")
                 if not weight.any():
                     raise ValueError(f"init=loftq: {name} loses nothing, its weights are codes of NF4; give pissa")
             made[name] = largest_part(weight, each.rank, each.scale)

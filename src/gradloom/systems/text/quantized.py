@@ -6,6 +6,7 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
+from gradloom.models.filled import INPUTS, OUTPUTS, cut, fill, filled, filled_shapes
 from gradloom.models.language import Checkpoint, LanguageModel
 from gradloom.models.pack import QuantizedLinear, coded_linear, keeps_groups, quantize_linear
 
@@ -17,19 +18,19 @@ __all__ = ["Quantized", "in_order"]
 def order_of_codes(model: LanguageModel, name: str) -> np.ndarray | None:
     """The machine's order of a linear's rows where its codes must be made in it; None where they can be moved."""
     rows = order(model, name)
-    return None if rows is None or keeps_groups(rows, model.hidden) else rows
+    return None if rows is None or keeps_groups(rows, filled(model).hidden) else rows
 
 
 def in_order(model: LanguageModel, name: str, values: np.ndarray, bits: int = 4) -> QuantizedLinear:
-    """A linear in codes that the machine can have in its order."""
-    return quantize_linear(values, bits, order_of_codes(model, name))
+    """A linear in codes that the machine can have in its order, filled to whole tiles."""
+    return quantize_linear(fill(filled(model), values, *_shapes(name)), bits, order_of_codes(model, name))
 
 
 class Quantized:
     """A checkpoint whose linears have the values of quantised codes.
 
     A board holds such weights; head and embedding stay. Linears of ``without`` lack an adapter's addition: what is
-    left of them is quantised.
+    left of them is quantised. Codes are those of filled linears, values those of the model as files have it.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, bits: int = 4, without: Mapping[str, Adapter] | None = None) -> None:
@@ -44,15 +45,18 @@ class Quantized:
         return self.source.model
 
     def linear(self, name: str) -> QuantizedLinear:
-        """A linear by its name without ``.weight``."""
+        """A linear by its name without ``.weight``, filled to whole tiles.
+
+        :class:`ValueError` of NF4 whose codes the machine cannot have.
+        """
         taken, weight = self.without.get(name), f"{name}.weight"
         if taken is None:
-            if order_of_codes(self.model, name) is None:
+            parting = self._parting(name)
+            if parting is None:
                 return coded_linear(self.source, weight, self.bits)
-            if isinstance(self.source, HuggingFaceCheckpoint) and self.source.nf4(weight) is not None:
+            if self._coded(name):
                 raise ValueError(
-                    f"{self.path}: {name} is in NF4, whose groups of scales the order of heads of "
-                    f"{self.model.head_dim} elements parts; give the model in 16 bits"
+                    f"{self.path}: {name} is in NF4, whose groups of scales {parting} parts; give the model in 16 bits"
                 )
             return in_order(self.model, name, self.source.tensor(weight), self.bits)
         # In float32 and in PEFT's order of products.
@@ -61,6 +65,28 @@ class Quantized:
 
     def tensor(self, name: str) -> np.ndarray:
         """See :class:`~gradloom.models.language.Checkpoint`."""
-        if name in self._linears:
-            return self.linear(name.removesuffix(".weight")).weight()
-        return self.source.tensor(name)
+        linear = name.removesuffix(".weight")
+        if name not in self._linears or (linear not in self.without and self._parting(linear) and self._coded(linear)):
+            return self.source.tensor(name)
+        return cut(filled(self.model), self.linear(linear).weight(), *_shapes(linear))
+
+    def _coded(self, name: str) -> bool:
+        """Whether a linear is in NF4 already."""
+        return isinstance(self.source, HuggingFaceCheckpoint) and self.source.nf4(f"{name}.weight") is not None
+
+    def _parting(self, name: str) -> str | None:
+        """Why codes of a linear as files have it cannot be the machine's, if they cannot."""
+        shapes = filled_shapes(self.model)
+        for shape in _shapes(name):
+            if shape in shapes:
+                old, new = shapes[shape]
+                return f"the fill of {shape} from {old} to {new}"
+        if order_of_codes(self.model, name) is not None:
+            return f"the order of heads of {self.model.head_dim} elements"
+        return None
+
+
+def _shapes(name: str) -> tuple[str, str]:
+    """Shapes that a linear's outputs and inputs are multiples of."""
+    last = name.rpartition(".")[2]
+    return OUTPUTS[last], INPUTS[last]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora
+from gradloom.models.filled import filled, filled_tensor
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -48,7 +49,9 @@ def random_tensors(rng: np.random.Generator, model: LanguageModel = SMALL) -> di
 def frozen_of(tensors: Mapping[str, np.ndarray], model: LanguageModel = SMALL) -> Frozen:
     """A model with these tensors, its linears quantised."""
     return Frozen(
-        model, tensors.__getitem__, lambda name: in_order(model, name, tensors[f"{name}.weight"].astype(np.float32))
+        filled(model),
+        lambda name: filled_tensor(model, name, tensors[name]),
+        lambda name: in_order(model, name, tensors[f"{name}.weight"].astype(np.float32)),
     )
 
 

@@ -122,7 +122,7 @@ class TextTask(Task):
 
     def frozen(self) -> Frozen:
         """The parts of the model that never change."""
-        return Frozen(self.shapes, self.checkpoint.tensor, self.checkpoint.linear, self.config.head_part)
+        return Frozen.of(self.checkpoint, self.config.head_part)
 
     def fitting(
         self, *, rank: int, targets: Sequence[str], machine: bool = True, from_layer: int = 0, learnt: Method = LORA

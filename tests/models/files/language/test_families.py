@@ -15,10 +15,12 @@ from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.language.families import _HANDLED, _HARMLESS, FAMILIES, config_of, described
 from gradloom.models.files.language.huggingface import WEIGHTS, HuggingFaceCheckpoint
 from gradloom.models.files.tensors import open_safetensors
+from gradloom.models.filled import Filled, filled_shapes
 from gradloom.models.language import FUSED
 from gradloom.systems.text.reference.llama import Llama
 
 from ....golden.language.weights import weights
+from ...test_filled import widened
 
 GOLDEN = Path(__file__).parents[3] / "golden/language/families.json"
 HELD = json.loads(GOLDEN.read_text(encoding="utf-8"))
@@ -72,9 +74,20 @@ def test_logits_loss_and_gradients_are_those_of_transformers_and_peft(kind, numb
     llama = Llama(checkpoint.model, checkpoint.tensor, dtype=np.float64)
     np.testing.assert_allclose(llama.logits(TOKENS)[-1], held["last"], atol=2e-5)
     adapters = learnt(held, tmp_path / "adapter", checkpoint.model)
-    loss, gradients = llama.gradients(TOKENS, adapters)
+    check(held, checkpoint.model, *llama.gradients(TOKENS, adapters))
+    # Filled to whole tiles of a machine, it is the same model.
+    whole = Filled(checkpoint)
+    assert filled_shapes(checkpoint.model)
+    llama = Llama(whole.model, whole.tensor, dtype=np.float64)
+    np.testing.assert_allclose(llama.logits(TOKENS)[-1], held["last"], atol=2e-5)
+    more = {name: widened(whole.model, name, each) for name, each in adapters.items()}
+    check(held, checkpoint.model, *llama.gradients(TOKENS, more))
+
+
+def check(held, model, loss, gradients):
+    """They are as the golden file says."""
     assert loss == pytest.approx(held["loss"], rel=1e-5)
-    found = joined(checkpoint.model, gradients)
+    found = joined(model, gradients)
     assert 2 * len(found) == len(held["gradients"])
     for name, pair in found.items():
         for which, found in zip("AB", pair):

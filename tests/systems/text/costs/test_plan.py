@@ -141,7 +141,7 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
     assert code == 2 and "together 2,439,353,216" in words and "does not fit edge-qlora-genesys2; memory:" in words
     assert "the nearest that does: --rank 8 --seq 64 (1,011,651,456 bytes)" in words
     assert err.splitlines() == [
-        "gradloom: rank=18: must be even, 2 to 16, a machine's most; --engine float takes more (q_proj on the preset's "
+        "gradloom: rank=18: must be from 1 to 16, a machine's most; --engine float takes more (q_proj on the preset's "
         "machine); give --rank 8",
         "gradloom: memory=2439353216: genesys2 has 1073741824 bytes; give --rank 8 --seq 64",
     ]
@@ -160,12 +160,13 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
     [
         (
             ("--rank", "18"),
-            "rank=18: must be even, 2 to 16, a machine's most; --engine float takes more (q_proj on the preset's "
+            "rank=18: must be from 1 to 16, a machine's most; --engine float takes more (q_proj on the preset's "
             "machine); give --rank 16",
         ),
         (
-            ("--seq", "23", "--rank", "1"),
-            "rank=1: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 2",
+            ("--seq", "23", "--rank", "17"),
+            "rank=17: must be from 1 to 16, a machine's most; --engine float takes more (q_proj on the preset's "
+            "machine); give --rank 16",
         ),
         (("--seq", "1"), "seq=1: must be from 2 to 2048 (the model's context); give --seq 2"),
     ],
@@ -255,7 +256,7 @@ def test_figures_of_a_plan():
     )
 
 
-def test_columns_that_are_no_multiple_of_a_block_are_counted_as_padded():
+def test_what_fills_whole_tiles_is_counted():
     odd = LanguageModel(
         name="odd",
         hidden=100,
@@ -270,9 +271,21 @@ def test_columns_that_are_no_multiple_of_a_block_are_counted_as_padded():
         norm_eps=1e-5,
         tied=True,
     )
-    said = plan(BudgetRequest(model=odd), GENESYS2)
-    assert said["memory"]["codes"] == odd.linear_parameters // 2 and said["memory"]["padding"] > 0
-    assert any("no multiple of 64" in note for note in said["assumptions"])
+    request = BudgetRequest(model=odd, rank=3)
+    whole = dataclasses.replace(odd, hidden=128, inter=256, head_dim=64)
+    said, other = plan(request, GENESYS2), plan(dataclasses.replace(request, model=whole, rank=4), GENESYS2)
+    fill = said.pop("fill")
+    assert fill["shapes"] == {"hidden": [100, 128], "inter": [200, 256], "head_dim": [50, 64], "rank": [3, 4]}
+    own = 4 * 100 * 100 + 3 * 100 * 200
+    assert fill["share"] == pytest.approx(1 - own / (4 * 128 * 128 + 3 * 128 * 256), abs=0.02)
+    # What is said of the model and its adapter is of the files, all else of the machine.
+    files = {"rank", "parameters", "linear_parameters", "adapter_parameters"}
+    assert {name for name, value in said.items() if other[name] != value} == files
+    assert (said["linear_parameters"], said["adapter_parameters"]) == (own, 3 * 2 * (100 + 100))
+    assert "fill" not in other
+    half = planned(request, GENESYS2, LanguageConfig(), method="instantft")
+    assert half["fill"]["shapes"].keys() == {"hidden", "inter", "head_dim"} and 0 < half["fill"]["share"] < 1
+    assert half["fits"] and half["adapter_parameters"] == 2 * 3 * 100
 
 
 @pytest.mark.parametrize("board", [GENESYS2, KV260], ids=lambda board: board.name)

@@ -80,9 +80,9 @@ def test_exponents_out_of_reach_are_named():
 @pytest.mark.parametrize(
     "shapes, named",
     [
-        ({"hidden": 100}, "hidden=100: must be a multiple of 64"),
-        ({"head_dim": 32}, "head_dim=32: must be a multiple of 64, at most 256"),
-        ({"head_dim": 320}, "head_dim=320: must be a multiple of 64, at most 256"),
+        ({"hidden": 100}, "model=small: must have shapes in multiples of 64"),
+        ({"head_dim": 32}, "model=small: must have shapes in multiples of 64"),
+        ({"head_dim": 320}, "head_dim=320: must be at most 256"),
     ],
 )
 def test_shapes_are_refused_by_name(shapes, named):

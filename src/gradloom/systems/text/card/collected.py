@@ -21,11 +21,13 @@ from gradloom.models.adapters.language.instant import save_instant
 from gradloom.models.adapters.lora import Adapter, save_lora
 from gradloom.models.adapters.peft_files import key
 from gradloom.models.files.tensors import write_safetensors
+from gradloom.models.filled import filled
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.weights.tiles import untile_moments, untile_rows
 
 from ..operations.instant import A, B, InstantStep
-from ..order import order, restored
+from ..operations.shapes import paired
+from ..order import restored
 
 __all__ = ["CardResults", "Collected", "CollectedFiles", "CollectedLog", "collected_files", "read_collected"]
 
@@ -73,7 +75,12 @@ class Collected:
     @property
     def scale(self) -> float:
         """Alpha over rank."""
-        return float(self.about["alpha"] / self.about["rank"])
+        return float(self.about["alpha"] / self.rank)
+
+    @property
+    def rank(self) -> int:
+        """Of the adapters."""
+        return int(self.about["rank"])
 
     @cached_property
     def instant(self) -> InstantStep | None:
@@ -82,7 +89,7 @@ class Collected:
         if about.get("method") != "instantft":
             return None
         return InstantStep(
-            self.model, int(about["tokens"]), int(about["rank"]), range(int(about["layers"])), int(about["rows"])
+            filled(self.model), int(about["tokens"]), self.rank, range(int(about["layers"])), int(about["rows"])
         )
 
     def save(self, folder: Path) -> int:
@@ -95,7 +102,7 @@ class Collected:
                 for name, values in words.items()
                 if name.endswith(".a")
             }
-            save_lora(folder, self.model, restored(self.model, adapters))
+            save_lora(folder, self.model, restored(self.model, adapters, self.rank))
         else:
             adapters = {
                 layer: Adapter(a, b / self.scale, self.scale)
@@ -106,7 +113,7 @@ class Collected:
 
     def _rows(self, name: str) -> int:
         if self.instant is None:
-            return int(self.about["rank"])
+            return paired(self.rank)
         return (self.instant.b if name.endswith("b") else self.instant.a).rows
 
     def _words(self, name: str, place: Mapping[str, int]) -> np.ndarray:
@@ -139,12 +146,13 @@ class Collected:
     def _named(self, moments: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         """Those of each tensor of the adapter, as it has it."""
         if self.instant is None:
-            for name, values in moments.items():
-                linear, _, end = name.rpartition(".")
-                rows = order(self.model, linear)
-                if end == "mb":
-                    values = values.T if rows is None else values.T[np.argsort(rows)]
-                yield key(linear, end[-1].upper()), values
+            held = {
+                name[:-3]: Adapter(values, moments[f"{name[:-3]}.mb"].T, self.scale)
+                for name, values in moments.items()
+                if name.endswith(".ma")
+            }
+            for linear, each in restored(self.model, held, self.rank).items():
+                yield from ((key(linear, which.upper()), values) for which, values in each.parts.items())
             return
         a, b = (moments[f"{name[:-1]}m{name[-1]}"] for name in (A, B))
         for layer, parts in self.instant.split(a, b).items():

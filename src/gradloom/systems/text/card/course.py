@@ -227,7 +227,8 @@ def _rehearsed(trainings: Sequence[Training]) -> tuple[dict[str, int], Rechosen]
         for name, each in first.loras.items()
     }
     reached = largest(now)
-    moved = restored(first.frozen.model, later)
+    rank = next(each.rank for each in first.adapters.values() if isinstance(each, Adapter))
+    moved = restored(first.frozen.model, later, rank)
     _reach(reached, [replace(first, adapters=moved), *trainings[1:_REHEARSED]])
     frac = replace(_widest(trainings), adapters=moved).fracs(of_any_text(reached), headroom=_HEADROOM)
     found = constants(first.operations, frac)

@@ -11,6 +11,7 @@ from gradloom.firmware.chip.adapter_store import HEADER_BYTES as STORE_HEADER
 from gradloom.firmware.chip.soc import HEADER_BYTES, RECORD_BYTES, JobProgram
 from gradloom.firmware.chip.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.models.adapters.language.methods import LORA_XS, METHODS
+from gradloom.models.filled import filled
 from gradloom.models.language import LanguageModel
 from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
@@ -25,7 +26,7 @@ from ..operations.learnt.rechosen import FRACS, Rechosen, constants
 from ..operations.learnt.training import training_operations
 from ..operations.learnt.updates import Update
 from ..operations.norms import NormsOfLayers
-from ..operations.shapes import suited
+from ..operations.shapes import paired, suited
 from ..operations.tensors import EDGE, Tensor
 from ..operations.transformer import StepOperations
 from ..program.layout import Layout
@@ -285,6 +286,11 @@ class Shape:
     accumulate: int = 1
     texts: int = 1
     steps: int = 1
+
+    def __post_init__(self) -> None:
+        # As a machine has them.
+        object.__setattr__(self, "model", filled(self.model))
+        object.__setattr__(self, "ranks", tuple((name, paired(rank)) for name, rank in self.ranks))
 
     @property
     def on_card(self) -> bool:

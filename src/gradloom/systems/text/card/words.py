@@ -12,6 +12,7 @@ from gradloom.firmware.chip.card import BLOCK, NOTE, PLAIN, CardError, read_head
 from gradloom.models.adapters.language.gguf_lora import load_linears
 from gradloom.models.adapters.language.instant import load_instant
 from gradloom.models.adapters.lora import Adapter
+from gradloom.models.filled import filled
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.weights.tiles import tile_rows
 
@@ -71,7 +72,7 @@ class BoardWords:
         found = load_instant(adapter, model, rank=rank)
         if len(found) != layers:
             raise ValueError(f"adapter: has {len(found)} blocks, the card's job {layers}; name one of that job")
-        step = InstantStep(model, int(about["tokens"]), rank, range(layers), int(about["rows"]))
+        step = InstantStep(filled(model), int(about["tokens"]), rank, range(layers), int(about["rows"]))
         return {tensor.name: values for tensor, values in step.stacked(found).items()}
 
 

@@ -6,11 +6,12 @@ times are lower bounds; what a design really takes, its counters say.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gradloom.models.adapters.language.methods import LORA
+from gradloom.models.filled import filled_shapes
 from gradloom.models.language import EMBEDDING, HEAD, PROJECTIONS
 from gradloom.models.pack import raw_parts
 from gradloom.rtl.formats.weights.weight_stream import BOOKS, TILE, StreamShape
@@ -20,7 +21,7 @@ from ..program import packed
 from ..program.packed import STORES
 from .request import LEARNT, OPTIMIZERS, STAGE, TARGETS, BudgetRequest
 
-__all__ = ["Target", "cached_texts", "checked_port", "memory", "nearest", "plan"]
+__all__ = ["Target", "cached_texts", "checked_port", "fill_of", "memory", "nearest", "plan"]
 
 #: Adapters, gradients, moments, activations and logits in memory: float32, or 24 bits in a word.
 WORD = 4
@@ -73,6 +74,7 @@ def _head(request: BudgetRequest) -> StreamShape:
 
 def memory(request: BudgetRequest) -> dict[str, int]:
     """Bytes by purpose; together, all that the board's memory holds."""
+    request = request.filled
     model, seq = request.model, request.seq
     streams = [_stream(*model.shape(name), request.bits) for name in PROJECTIONS]
     codes = model.layers * sum(-(-n * k * request.bits // 8) for n, k in map(model.shape, PROJECTIONS))
@@ -124,9 +126,7 @@ def _linears(request: BudgetRequest) -> Iterator[packed.PackedStore]:
     """What an adapter's moments are stored as; those of a layer."""
     for name in request.targets:
         n, k = (-(-size // TILE) * TILE for size in request.model.shape(name))
-        yield from packed.tensors(
-            name, request.rank + request.rank % 2, k, n, wide=STORES[request.store] is True, moments=True
-        )
+        yield from packed.tensors(name, request.rank, k, n, wide=STORES[request.store] is True, moments=True)
 
 
 def _stored(request: BudgetRequest, *, moments: bool) -> int:
@@ -286,8 +286,11 @@ def plan(
         model), ``memory`` by use with ``total_bytes`` and ``available_bytes``, ``token`` and ``step`` (``bytes``,
         ``macs``, ``seconds``, ``limit``, ``parts``) and ``assumptions``. Where the lowest layers have no adapters,
         ``step`` is one of a later epoch, ``first_step`` of the first, and ``cache`` has the forward cache's figures.
+        ``fill``, where zeros fill whole tiles: ``shapes`` by name, of the files and filled, which memory and times are
+        of, and the ``share`` of a step's multiplications.
         Whether it fits: :mod:`~.fit`.
     """
+    asked, request = request, request.filled
     port_bits = checked_port(board.port_bits if port_bits is None else port_bits)
     counted, own = held is None, array
     array = multipliers(board) if array is None else array
@@ -308,7 +311,7 @@ def plan(
     found: Planned = {
         "model": request.model.name,
         "board": board.name,
-        "rank": request.rank if request.known.ranked else None,
+        "rank": asked.rank if asked.known.ranked else None,
         "targets_of_adapters": list(request.targets),
         "seq": request.seq,
         "bits": request.bits,
@@ -316,9 +319,9 @@ def plan(
         "head": request.head,
         "store": request.store,
         "from_layer": request.from_layer,
-        "parameters": request.model.parameters,
-        "linear_parameters": request.model.linear_parameters,
-        "adapter_parameters": request.adapter_parameters,
+        "parameters": asked.model.parameters,
+        "linear_parameters": asked.model.linear_parameters,
+        "adapter_parameters": asked.adapter_parameters,
         "frozen_bytes": held["codes"] + held["scales"],
         "learning_bytes": total - sum(held.get(name, 0) for name in _BASE),
         "memory": held,
@@ -333,7 +336,19 @@ def plan(
         "step": step,
         "assumptions": _assumptions(request, board, counted, own),
     }
+    found |= fill_of(asked, request, lambda each: _step_parts(each, board))
     return found if request.method == LORA.name else found | {"method": request.method}
+
+
+def fill_of(asked: BudgetRequest, whole: BudgetRequest, step: Callable[[BudgetRequest], Iterable[_Part]]) -> Planned:
+    """``fill`` of a plan: what a request lacks of whole tiles; nothing where it lacks nothing."""
+    shapes = filled_shapes(asked.model)
+    if whole.rank != asked.rank:
+        shapes["rank"] = [asked.rank, whole.rank]
+    if not shapes:
+        return {}
+    own, every = (sum(part.macs for part in step(each)) for each in (asked, whole))
+    return {"fill": {"shapes": shapes, "share": 1 - own / every}}
 
 
 def _halves(value: int) -> tuple[int, ...]:
@@ -390,7 +405,4 @@ def _assumptions(request: BudgetRequest, board: Target, counted: bool, array: in
     if counted:
         notes.append("memory is counted by shapes, and not from the layout of a job")
         notes.append(f"{WORD} bytes a word of adapters, moments and logits; {ADAPTER_COPIES} copies of the adapters")
-    odd = [name for name in PROJECTIONS if request.model.shape(name)[1] % TILE]
-    if odd:
-        notes.append(f"inputs of {', '.join(odd)} are no multiple of {TILE}: counted as padded; pack refuses them")
     return notes

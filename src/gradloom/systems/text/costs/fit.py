@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gradloom.models.filled import filled, source_of
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.fit import shortages
 from gradloom.systems.results import Planned, PlannedChange
 
-from ..operations.shapes import larger, odd_shapes, suited
+from ..operations.shapes import larger, odd_shapes, paired, suited
 from ..operations.tensors import EDGE
 from ..operations.transformer import StepOperations, longest
 from ..program.engines.linear import LayerShape
@@ -182,9 +183,9 @@ def machine_misfits(
 ) -> list[Misfit]:
     """Bounds of the machine that fail, one for each field.
 
-    ``targets``: projections that have an adapter in QLoRA.
+    ``targets``: projections that have an adapter in QLoRA. Shapes and rank are filled, and named as they were asked.
     """
-    instant = method == "instantft"
+    instant, own, model = method == "instantft", source_of(model), filled(model)
     failed: dict[str, tuple[int, str]] = {}
     for field, value, bound in odd_shapes(model):
         failed.setdefault(field, (value, bound))
@@ -221,7 +222,7 @@ def machine_misfits(
         ),
     }
     return [
-        Misfit(field, value, bound, {field: fits[field]} if fits.get(field) else {})
+        Misfit(field, getattr(own, field, value), bound, {field: fits[field]} if fits.get(field) else {})
         for field, (value, bound) in failed.items()
     ]
 
@@ -238,8 +239,15 @@ def _linears(
         # A linear without an adapter takes part in a product like one of the least rank.
         # A product takes a block of a text.
         tokens = min(seq, EDGE)
-        shape = LayerShape(outputs=outputs, inputs=inputs, rank=rank if name in targets else 2, tokens=tokens)
-        yield from ((name, *each) for each in shape.misfits(config))
+        shape = LayerShape(outputs=outputs, inputs=inputs, rank=paired(rank if name in targets else 2), tokens=tokens)
+        for field, value, bound in shape.misfits(config):
+            if field != "rank":
+                yield name, field, value, bound
+            elif 1 <= rank <= config.rank:
+                yield name, field, rank, bound
+            else:
+                note = ", a machine's most; --engine float takes more" if config.rank == config.most_rank else ""
+                yield name, field, rank, f"must be from 1 to {config.rank}{note}"
 
 
 def memory_misfits(

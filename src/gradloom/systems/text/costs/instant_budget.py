@@ -5,16 +5,23 @@ the place of what that one says of QLoRA's, and of decoded tokens it says nothin
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from gradloom.models.filled import filled
 from gradloom.systems.results import Planned
 
-from .budget import ADAPTER_COPIES, WORD, Target, _head_bytes, _Part, _stream, _timed, cached_texts, memory
+from .budget import ADAPTER_COPIES, WORD, Target, _head_bytes, _Part, _stream, _timed, cached_texts, fill_of, memory
 from .request import OPTIMIZERS, BudgetRequest
 
 __all__ = ["METHODS", "instant_memory", "instant_plan"]
 
 #: What ``plan`` plans; all but InstantFT run on the same presets.
 METHODS = ("qlora", "instantft", "lora-xs", "layernorm", "ia3")
+
+
+def _filled(request: BudgetRequest) -> BudgetRequest:
+    """The same in whole tiles; ranks are rows of them."""
+    return replace(request, model=filled(request.model))
 
 
 def _cache_bytes(request: BudgetRequest) -> int:
@@ -59,6 +66,7 @@ def _step(request: BudgetRequest) -> Iterator[_Part]:
 
 def instant_memory(request: BudgetRequest) -> dict[str, int]:
     """Bytes by purpose, with the forward cache of one text."""
+    request = _filled(request)
     parameters = _parameters(request)
     return memory(request) | {
         "adapters": ADAPTER_COPIES * WORD * parameters,
@@ -75,7 +83,7 @@ def instant_plan(request: BudgetRequest, board: Target, planned: Planned, port_b
     matrices in the first epoch, and ``base_bytes_later``. ``first_step``: with the blocks, ``step``: without.
     ``total_bytes`` has one text's cache.
     """
-    parameters = _parameters(request)
+    asked, request = request, _filled(request)
     held = instant_memory(request)
     size = held.pop("forward_cache")
     total = sum(held.values())
@@ -83,7 +91,7 @@ def instant_plan(request: BudgetRequest, board: Target, planned: Planned, port_b
     blocks = sum(_stream(each.outputs, each.inputs, request.bits).bytes for each in request.model.linears)
     found: Planned = planned | {
         "method": "instantft",
-        "adapter_parameters": parameters,
+        "adapter_parameters": _parameters(asked),
         "targets_of_adapters": ["head"],
         "memory": held,
         "total_bytes": total + size,
@@ -97,4 +105,5 @@ def instant_plan(request: BudgetRequest, board: Target, planned: Planned, port_b
         "step": _timed(list(_step(request)), board, port_bits, planned["multipliers"]),
     }
     del found["token"], found["learning_bytes"]
-    return found
+    found.pop("fill", None)
+    return found | fill_of(asked, request, lambda each: [*_blocks(each), *_step(each)])

@@ -1,12 +1,14 @@
 """What is asked of a plan: model, adapters, text, formats and optimiser."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradloom.models.adapters.language.methods import IA3, LAYERNORM, LORA, LORA_XS, METHODS, Method
+from gradloom.models.filled import filled
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.models.pack import HEADS
 from gradloom.rtl.formats.weights.weight_stream import BOOKS
 
+from ..operations.shapes import paired
 from ..program.packed import STORES
 
 __all__ = ["BudgetRequest", "LEARNT", "OPTIMIZERS", "STAGE", "TARGETS", "check_from_layer", "parse_targets"]
@@ -88,6 +90,11 @@ class BudgetRequest:
     def known(self) -> Method:
         """The method."""
         return METHODS[self.method]
+
+    @property
+    def filled(self) -> "BudgetRequest":
+        """The same as a machine has it: whole tiles, and an even rank."""
+        return replace(self, model=filled(self.model), rank=paired(self.rank) if self.known.ranked else self.rank)
 
     @property
     def adapted(self) -> tuple[str, ...]:

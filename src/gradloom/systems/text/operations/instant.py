@@ -22,6 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
+from gradloom.models.filled import cut, fill
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -155,11 +156,12 @@ class InstantStep:
 
         ``b`` includes the adapters' scale.
         """
-        hidden, used = self.model.hidden, [adapters[layer] for layer in self.layers]
-        a = np.concatenate([np.asarray(each.a, np.float64) for each in used], axis=1)
+        model, used = self.model, [adapters[layer] for layer in self.layers]
+        hidden = model.hidden
+        a = np.concatenate([fill(model, np.asarray(each.a, np.float64), None, "hidden") for each in used], axis=1)
         b = np.zeros((self.groups, self.members, self.rank, hidden))
         for place, each in enumerate(used):
-            b[divmod(place, self.members)] = np.asarray(each.b, np.float64).T * each.scale
+            b[divmod(place, self.members)] = fill(model, np.asarray(each.b, np.float64).T, None, "hidden") * each.scale
         return {self.a: a, self.b: b.reshape(self.groups, -1, hidden).swapaxes(0, 1).reshape(-1, self.groups * hidden)}
 
     def split(self, a: np.ndarray, b: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
@@ -167,10 +169,13 @@ class InstantStep:
 
         ``a`` and ``b`` are arrays as :meth:`stacked` makes them; the scale is in B.
         """
-        hidden = self.model.hidden
+        model, hidden = self.model, self.model.hidden
         by_block = b.reshape(-1, self.groups, hidden).swapaxes(0, 1).reshape(-1, self.rank, hidden)
         return {
-            layer: (a[:, place * hidden : (place + 1) * hidden], by_block[place].T)
+            layer: (
+                cut(model, a[:, place * hidden : (place + 1) * hidden], None, "hidden"),
+                cut(model, by_block[place].T, "hidden", None),
+            )
             for place, layer in enumerate(self.layers)
         }
 

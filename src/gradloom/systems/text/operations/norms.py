@@ -35,12 +35,12 @@ class NormsOfLayers:
 
     def normed(self, layer: int, projection: str, raw: Tensor) -> list[Operation]:
         """Queries or keys behind their norms, if there are some."""
-        weight, eps = f"{layer}.{HEAD_NORMS[projection]}", self.model.norm_eps
+        weight, eps = f"{layer}.{HEAD_NORMS[projection]}", self.model.head_eps
         return [Norm(x, weight, y, eps) for x, y in self._together(raw, self.plain(raw))]
 
     def normed_back(self, layer: int, projection: str, raw: Tensor, dx: Tensor) -> list[Operation]:
         """Backward."""
-        weight, eps = f"{layer}.{HEAD_NORMS[projection]}", self.model.norm_eps
+        weight, eps = f"{layer}.{HEAD_NORMS[projection]}", self.model.head_eps
         return [NormBackward(x, dy, weight, d, eps) for x, dy, d in self._together(raw, self.plain(dx), dx)]
 
     # of the residual stream

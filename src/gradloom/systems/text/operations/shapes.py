@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
+from gradloom.models.filled import filled, source_of
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.formats.weights.blocks import GROUP
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .tensors import EDGE
 
-__all__ = ["larger", "needs", "odd_shapes", "suited"]
+__all__ = ["larger", "needs", "odd_shapes", "paired", "suited"]
 
 #: Elements of a head.
 _MOST_ELEMENTS = 256
@@ -22,11 +23,11 @@ def needs(
 
     ``targets``: projections with adapters of the rank.
     """
-    tiles = {name: [-(-size // EDGE) for size in model.shape(name)] for name in PROJECTIONS}
+    model = filled(model)
+    tiles = {name: [size // EDGE for size in model.shape(name)] for name in PROJECTIONS}
     rows = max(model.hidden, model.attention if model.joint_norms else 0)
     groups = max(-(-outputs * inputs * EDGE // GROUP) for outputs, inputs in tiles.values())
-    # Adapters of an odd rank have a row of zeros more.
-    even = min(rank + rank % 2, config.most_rank) if targets else 0
+    even = min(paired(rank), config.most_rank) if targets else 0
     lanes = max((sum(tiles[name]) * even for name in targets), default=0)
     return {
         "gelu": (int(model.gate == "gelu_tanh"), "GELU"),
@@ -60,13 +61,15 @@ def larger(config: LanguageConfig, than: LanguageConfig) -> dict[str, int]:
     return {name: value for name, value in asdict(config).items() if value != getattr(than, name)}
 
 
+def paired(rank: int) -> int:
+    """Rank of an adapter in a machine, which takes rank indices in pairs: an odd one has another of zeros."""
+    return rank + rank % 2
+
+
 def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
     """Fields of a model that fail the bounds of every machine.
 
-    Yields field, value and bound.
+    Yields field, value and bound. Shapes that are no whole tiles are filled with zeros.
     """
-    for field in ("hidden", "inter"):
-        if getattr(model, field) % EDGE:
-            yield field, getattr(model, field), f"must be a multiple of {EDGE}"
-    if model.head_dim % EDGE or model.head_dim > _MOST_ELEMENTS:
-        yield "head_dim", model.head_dim, f"must be a multiple of {EDGE}, at most {_MOST_ELEMENTS}"
+    if filled(model).head_dim > _MOST_ELEMENTS:
+        yield "head_dim", source_of(model).head_dim, f"must be at most {_MOST_ELEMENTS}"

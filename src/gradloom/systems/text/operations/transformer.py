@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from gradloom.models.filled import filled
 from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
 from gradloom.rtl.formats.vector import ELEMENTS, PULLED
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -63,7 +64,7 @@ class StepOperations:
     Parameters
     ----------
     model : LanguageModel
-        Hidden sizes must be multiples of 64, and so the elements of a head.
+        Filled: its shapes are multiples of 64.
     tokens : int
     ranks : mapping
         Rank of the adapter of a linear, by the linear's name.
@@ -101,6 +102,8 @@ class StepOperations:
     def __post_init__(self) -> None:
         for field, value, bound in odd_shapes(self.model):
             raise ValueError(f"{field}={value}: {bound}")
+        if filled(self.model) is not self.model:
+            raise ValueError(f"model={self.model.name}: must have shapes in multiples of {EDGE}; see filled")
 
     def check(self, config: LanguageConfig) -> None:
         """Refuses a step that a machine cannot run; linears are not checked."""

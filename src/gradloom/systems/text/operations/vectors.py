@@ -94,7 +94,7 @@ class StepVectors:
 
     def _weights(self, module: str) -> Iterator[tuple[str, Gain]]:
         """Names of the factors made of a module's words, with their gains."""
-        root = math.sqrt(self.model.hidden)
+        root = math.sqrt(self.model.counted)
         if module == LAST_NORM:
             for name, gain in last_gains(self.foretold, self.texts).items():
                 yield name, Gain(f"gain.{name}", root * gain)
@@ -187,7 +187,7 @@ class StepVectors:
         u = self.norm_u(module)
         if u is None:
             return []
-        name, gain = "sum.layer_norm", math.sqrt(self.model.hidden)
+        name, gain = "sum.layer_norm", math.sqrt(self.model.counted)
         if module == LAST_NORM:
             name, gain = "sum.norm.back", gain * last_gains(self.foretold, self.texts)["norm.back"]
         return [TokenSum(u, Gain(name, gain), self.gradient(module).all())]

@@ -361,7 +361,7 @@ class Llama:
         weight = self.head_norms.get(self.name(layer, projection))
         if weight is None:
             return heads
-        return rms_norm(heads.reshape(len(heads), -1, len(weight)), weight, self.model.norm_eps).reshape(heads.shape)
+        return rms_norm(heads.reshape(len(heads), -1, len(weight)), weight, self.model.head_eps).reshape(heads.shape)
 
     def _forward_linear(self, name: str, x: Array, learnt: LearntModule | None) -> Array:
         """A linear with what learns beside it.
@@ -420,7 +420,7 @@ class Llama:
             if weight is None:
                 return d
             together, x = (each.reshape(len(d), -1, len(weight)) for each in (d, kept.plain[projection]))
-            return rms_norm_backward(together, x, weight, self.model.norm_eps).reshape(d.shape)
+            return rms_norm_backward(together, x, weight, self.model.head_eps).reshape(d.shape)
 
         def placed(place: str, d: Array, x: Array) -> Array:
             norm = self._places.get(place)

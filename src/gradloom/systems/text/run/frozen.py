@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from gradloom.models.filled import Filled
 from gradloom.models.language import EMBEDDING, HEAD, LanguageModel
 from gradloom.models.pack import QuantizedLinear
 from gradloom.rtl.formats.rounding import saturate
@@ -25,6 +26,7 @@ from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, HeadCodes, MatrixRows
 from ..operations.vector import frac_of
 from ..order import order
+from ..quantized import Quantized
 from ..reference.llama import Llama
 
 __all__ = ["Frozen"]
@@ -40,10 +42,11 @@ class Frozen:
     Parameters
     ----------
     model : LanguageModel
+        Filled to whole tiles: see :meth:`of`.
     tensor : callable
-        A tensor by Hugging Face's name.
+        A tensor of it by Hugging Face's name.
     linear : callable
-        A quantised linear by its name.
+        A quantised linear of it by its name.
     head_part : int
         Of the machine, see :class:`~..operations.transformer.StepOperations`.
 
@@ -59,6 +62,12 @@ class Frozen:
     biases: dict[str, np.ndarray] = field(default_factory=dict)
     frac: dict[str, int] = field(default_factory=dict)
     saturated: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, checkpoint: Quantized, head_part: int = 16) -> "Frozen":
+        """Those of a checkpoint, filled."""
+        held = Filled(checkpoint)
+        return cls(held.model, held.tensor, checkpoint.linear, head_part)
 
     def load(self, operations: Sequence[Operation]) -> None:
         """Makes words of the matrices that the operations use."""

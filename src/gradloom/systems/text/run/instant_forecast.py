@@ -3,6 +3,7 @@
 import numpy as np
 
 from gradloom.models.adapters.language.instant import fresh_instant
+from gradloom.models.filled import filled
 from gradloom.models.language import LanguageModel
 from gradloom.models.pack import QuantizedLinear
 from gradloom.program.descent import AdamW
@@ -29,14 +30,14 @@ def later_step_cycles(config: LanguageConfig, model: LanguageModel, *, rank: int
     random = np.random.default_rng(0)
 
     def tensor(name: str) -> np.ndarray:
-        shape = model.tensors[name]
+        shape = filled(model).tensors[name]
         return np.asarray(random.normal(1.0 if len(shape) == 1 else 0.0, shape[-1] ** -0.5, shape), np.float32)
 
     def linear(name: str) -> QuantizedLinear:
         raise AssertionError(f"{name}: a step from the cache reads no linear of a block")
 
     trainer = InstantTrainer(
-        Frozen(model, tensor, linear, config.head_part),
+        Frozen(filled(model), tensor, linear, config.head_part),
         fresh_instant(model, rank=rank),
         range(model.layers),
         AdamW(lr=1e-3),

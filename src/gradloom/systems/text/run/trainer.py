@@ -20,7 +20,7 @@ from ..operations.base import SPARE
 from ..operations.exponents import HEADROOM, of_any_text
 from ..operations.learnt.updates import Pack
 from ..operations.tensors import Tensor
-from ..order import restored
+from ..order import arranged, restored
 from ..program.layout import Layout
 from ..program.step import lower
 from ..program.traffic import base_bytes, words_made
@@ -310,10 +310,11 @@ class Trainer:
                     for which in held.parts
                     if which == "b" or not self.held
                 }
-                new: LearntModule = held.taking({**held.parts, **found, "b": found["b"].T / held.scale})
-                self.adapters |= restored(self.frozen.model, {name: new})
+                whole = arranged(self.frozen.model, {name: held})[name]
+                new: LearntModule = held.taking({**whole.parts, **found, "b": found["b"].T / held.scale})
+                self.adapters |= restored(self.frozen.model, {name: new}, held.rank)
             elif isinstance(held, CoreAdapter):
-                r = values[f"{name}.r"][:, : held.rank].T * 2.0 ** -frac[f"{name}.r"]
+                r = values[f"{name}.r"][: held.rank, : held.rank].T * 2.0 ** -frac[f"{name}.r"]
                 self.adapters[name] = held.taking({"r": r})
             else:
                 new = held.taking({"w": values[f"{name}.w"][0] * 2.0 ** -frac[f"{name}.w"]})

@@ -236,7 +236,7 @@ class Training:
     def _norm(self, name: str) -> np.ndarray:
         gains = last_gains(foretold(self.tokens), self.texts)
         if name in gains:
-            return self.frozen.tensor(NORM).astype(np.float64) * gains[name]
+            return self.frozen.ordered(NORM) * gains[name]
         layer, which = name.split(".")
         named = next(each for each, short in norms_of(self.frozen.model).items() if short == which)
         return self.frozen.ordered(f"model.layers.{layer}.{named}.weight")

@@ -88,9 +88,7 @@ class LayerShape:
                 ),
             )
         if not 2 <= self.rank <= config.rank or self.rank % 2:
-            most = config.rank
-            note = ", a machine's most; --engine float takes more" if most == config.most_rank else ""
-            yield "rank", self.rank, f"must be even, 2 to {most}{note}"
+            yield "rank", self.rank, f"must be even, 2 to {config.rank}"
         elif self.rank > (most := -(-min(tiles) // config.span) * config.subtiles):
             yield ("rank", self.rank, (f"a layer of {self.outputs} x {self.inputs} carries at most {most}"))
         elif through and room and not passes(self.tokens, self.rank, config):
