@@ -15,7 +15,7 @@ from gradloom.preset import PRESETS
 from gradloom.systems.text import task as language
 from gradloom.systems.text.reference.llama import Llama
 
-from ...language import config_of, save_model
+from ...language import save_model
 from ..small import MODEL, PRESET, SAY, TUNE, tuned
 
 BAD = {
