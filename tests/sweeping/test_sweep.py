@@ -131,7 +131,7 @@ def test_a_sweep_of_nothing_that_can_be_built_has_no_table(tmp_path, capsys):
     assert run("edge-qlora-genesys2", "--rank", "9", "-o", tmp_path / "sweep") == 2
     said, error = capsys.readouterr()
     assert "points: none of 1 can be built" in error
-    assert "edge-qlora-genesys2: no point has cycles" in said and "rank=9: must be from 1 to 8" in said
+    assert "edge-qlora-genesys2: no point has cycles" in said and "rank=9: the machine must be larger" in said
     assert "dsp" not in said
 
 

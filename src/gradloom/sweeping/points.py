@@ -101,6 +101,9 @@ def of_qlora(preset: Preset, point: Mapping[str, Any]) -> Swept:
     if request.bits != 4:
         return found | _unread(point)
     refuse([Misfit(**each) for each in figures["misfits"] if each["field"] == "rank"])
+    if larger := figures["machine"]:
+        needed = " ".join(f"--set {name}={value}" for name, value in larger.items())
+        raise ValueError(f"rank={point['rank']}: the machine must be larger; give {needed}")
     tokens = min(_TOKENS, config.tokens)
     cycles = sum(
         forecast_products(

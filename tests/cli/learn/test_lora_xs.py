@@ -104,7 +104,7 @@ def test_a_plan(run, monkeypatch):
         ((*TUNE, *XS[:4], "--engine", "float", "--rank", "64", "--layers", "2"), None),
         ((*TUNE, *XS[:4], "--engine", "float", "--rank", "65"), "rank=65: must be from 1 to 64"),
         ((*TUNE, *XS, "--store", "int8"), "store=int8: must be left out with --method lora-xs; or give --method lora"),
-        ((*TUNE, *XS[:4], "--rank", "9"), "rank=9: must be from 1 to 8"),
+        ((*TUNE, *XS[:4], "--rank", "9"), "rank=9: a layer of 64 x 128 carries at most 8"),
         ((*TUNE, *XS[:2], "--targets", "norm"), "targets=norm: must be all, or some of q, k, v, o, gate, up, down"),
     ],
 )
