@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +20,7 @@ __all__ = [
     "check_file",
     "check_folder",
     "claimed",
+    "continuing",
     "grouped",
     "is_full",
     "marked",
@@ -118,6 +119,17 @@ def claimed(path: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterator[No
             pass  # A place beside the folder that cannot be written, or a disk without locks.
         with room(path):
             yield
+
+
+@contextlib.contextmanager
+def continuing(kept: Callable[[], str], how: str = "") -> Iterator[None]:
+    """An interrupt of the block says what is ``kept``, if anything is, and ``how`` the same command goes on."""
+    try:
+        yield
+    except BaseException as ended:
+        if not isinstance(ended, Exception) and (held := kept()):
+            ended.add_note(f"{held}; the same command{how} continues")
+        raise
 
 
 @contextlib.contextmanager

@@ -208,6 +208,19 @@ def test_results_that_are_no_table_of_a_sweep_are_refused(tmp_path, capsys):
     assert run("digits-ulx3s", "-o", tmp_path / "file") == 2
 
 
+def test_an_interrupted_sweep_says_that_it_goes_on(tmp_path, monkeypatch, capsys):
+    add = SweepTable.add
+
+    def interrupted(table, row):
+        add(table, row)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SweepTable, "add", interrupted)
+    assert run("digits-ulx3s", "--mesh", "12x4,12x8", "-o", tmp_path / "sweep", "--jobs", 1) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"interrupted; {tmp_path / 'sweep' / 'sweep.csv'} has 1 point; the same command continues"
+
+
 def test_a_row_is_kept_whole_or_not_at_all(tmp_path, monkeypatch):
     table = SweepTable(tmp_path / "t.csv", ("a",), ("b",))
     table.add({"a": 1, "b": 2})

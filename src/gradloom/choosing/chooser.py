@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from gradloom import __version__
-from gradloom.output import claimed
+from gradloom.output import claimed, continuing
 from gradloom.systems.asked import Asked
 from gradloom.systems.job import digest
 from gradloom.systems.results import Alternative, Chosen, ChosenFacts, Finalist
@@ -108,6 +108,10 @@ class Chooser(ABC, Generic[OfferT]):
             "seed": self.seed,
         }
         state = ChoiceState(self.output, same | self.identity(), asdict(self.budget))
+        with continuing(state.kept):
+            return self._chosen(state, tell)
+
+    def _chosen(self, state: ChoiceState, tell: Progress) -> Chosen:
         offers = self.offers(state, tell)
         within = [each for each in offers if not shortfalls(each, self.budget)]
         if not within:

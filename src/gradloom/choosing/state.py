@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.json_file import json_text
-from gradloom.output import grouped, marked, staged_file
+from gradloom.output import grouped, marked, some, staged_file
 from gradloom.systems.results import Chosen
 
 from .points import Point
@@ -53,6 +53,10 @@ class ChoiceState:
                 f"output={folder}: holds the unfinished choice of another request; give another -o, or remove {FILE}"
             )
         self.points, self.losses = points, losses if afforded else {}
+
+    def kept(self) -> str:
+        """What the folder has, in words."""
+        return f"{self.path} has {some(len(self.points) + len(self.losses), 'figure')}" if self.path.is_file() else ""
 
     def keep_points(self, points: Mapping[Point, Mapping[str, int]]) -> None:
         """Notes the costs of small programs."""

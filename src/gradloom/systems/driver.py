@@ -8,7 +8,7 @@ from typing import Any
 from gradloom import __version__
 from gradloom.json_file import json_text
 from gradloom.options import Options
-from gradloom.output import claimed, grouped
+from gradloom.output import claimed, continuing, grouped
 from gradloom.preset import Preset
 from gradloom.systems.job import AloneHost, Host, Job
 from gradloom.systems.metrics import units, verdict
@@ -86,12 +86,8 @@ def _finetune(
         return packaged
     job.tell(0, 0, "forecast")
     forecast = task.forecast()
-    try:
+    with continuing(task.kept, " with --resume"):
         outcome = task.run(options.engine)
-    except BaseException as ended:
-        if not isinstance(ended, Exception) and (kept := task.kept()):
-            ended.add_note(f"{kept}; the same command with --resume continues")
-        raise
     if host is not None:
         host.finished()
     if options.engine == "rtl" and compare:

@@ -159,7 +159,11 @@ def test_a_config_must_be_of_the_kind_that_is_asked_for():
         ({"target_modules": None}, "target_modules=null: must be names or a pattern"),
         ({"target_modules": [1]}, "target_modules=[1]: must be names or a pattern"),
         ({"target_modules": "("}, 'target_modules="(": is no pattern ('),
-        ({"target_modules": ["x"]}, 'target_modules=["x"]: names none of the modules that can learn'),
+        (
+            {"target_modules": ["qkv_proj"]},
+            'target_modules=["qkv_proj"]: names none of the modules that can learn, which are q_proj, up_proj; name '
+            "the model that it is for",
+        ),
         ({"target_modules": ["q_proj"], "exclude_modules": ["q_proj"]}, 'target_modules=["q_proj"]: names none'),
         ({"target_modules": ["q_proj"], "exclude_modules": 3}, "exclude_modules=3: must be names or a pattern"),
         ({"target_modules": ["proj"]}, 'target_modules=["proj"]: names none'),

@@ -82,7 +82,7 @@ def test_alpha_scales_what_is_loaded(tmp_path, net, adapters):
         ("lora_alpha", "x", 'lora_alpha="x"'),
         ("target_modules", ["fc1"], r'target_modules=\["fc1"\]: small has'),
         ("gradloom_codes", "nf3", 'gradloom_codes="nf3": must be one of nf4, int8, none'),
-        ("gradloom_topology", None, 'gradloom_topology=null: expected "direct-to-output"'),
+        ("gradloom_topology", None, 'gradloom_topology=null: must be "direct-to-output" of a network of images; name '),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(tmp_path, net, adapters, field, value, message):
@@ -110,7 +110,10 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path, net, adapters, change, me
 
 
 def test_missing_and_truncated_files_are_refused(tmp_path, net, adapters):
-    with pytest.raises(ValueError, match="adapter_config.json: no such file"):
+    with pytest.raises(
+        ValueError,
+        match="adapter_config.json: no such file; name the output folder of a fine-tune, or a .gguf adapter$",
+    ):
         load_adapters(tmp_path, net)
     weights, config = save_adapters(tmp_path, net, adapters)
     weights.write_bytes(weights.read_bytes()[:-5])

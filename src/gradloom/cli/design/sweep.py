@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradloom.output import claimed, some, staged_file
+from gradloom.output import claimed, continuing, some, staged_file
 from gradloom.preset import Preset, find_preset
 from gradloom.systems.results import Swept
 
@@ -240,7 +240,8 @@ def sweep(
     folder = Path(output)
     with claimed(folder, verb="sweep"):
         kept = SweepTable(folder / "sweep.csv", KEYS, FIGURES)
-        run(points, measure, kept, jobs=jobs or cores(), scheduler=scheduler, progress=progress)
+        with continuing(lambda: f"{kept.path} has {some(len(kept.rows), 'point')}" if kept.rows else ""):
+            run(points, measure, kept, jobs=jobs or cores(), scheduler=scheduler, progress=progress)
         rows = [row for row in map(kept.row, points) if row is not None]
         with staged_file(folder / "pareto.png") as file:
             plot_pareto(file, rows)

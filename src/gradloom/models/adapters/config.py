@@ -18,6 +18,8 @@ __all__ = ["DIRECT", "KINDS", "AdapterKind", "check_config", "kind_of", "matchin
 
 #: Bounds of a rank, which a package holds in 16 bits, and of alpha.
 _RANKS, ALPHA_MOST = 65535, 1e9
+#: Names of modules in a message, at most.
+_NAMED = 12
 #: What a PEFT config says of its origin.
 _ORIGIN: dict[str, tuple[Any, ...]] = {
     "auto_mapping": ANY,
@@ -251,7 +253,12 @@ def targeted(config: Mapping[str, Any], modules: Iterable[str], linears: Iterabl
         gone = set(matching(config, "exclude_modules", found))
         found = [name for name in found if name not in gone]
     if not found:
-        raise ValueError(f"target_modules={shown(wanted)}: names none of the modules that can learn")
+        ends = list(dict.fromkeys(name.rpartition(".")[2] for name in modules))
+        there = ", ".join(ends[:_NAMED]) + ", …" * (len(ends) > _NAMED)
+        raise ValueError(
+            f"target_modules={shown(wanted)}: names none of the modules that can learn"
+            + (f", which are {there}; name the model that it is for" if there else "")
+        )
     return found
 
 

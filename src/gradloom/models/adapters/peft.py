@@ -107,7 +107,8 @@ def _check_files(folder: Path) -> None:
         for other in sorted(folder.glob("*")) if folder.is_dir() else ():
             if other.suffix in (".gguf", ".bin", ".pt", ".pth") and (kind := what_is(other)):
                 raise ValueError(f"{folder / name}: no such file; {other.name} beside it is {kind}")
-        raise ValueError(f"{folder / name}: no such file")
+        remedy = "; name the output folder of a fine-tune, or a .gguf adapter" if name == CONFIG else ""
+        raise ValueError(f"{folder / name}: no such file{remedy}")
 
 
 def checked_tensors(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -203,7 +204,10 @@ def _adapters(
     config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], network: LayerNetwork
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     if config.get(TOPOLOGY_KEY) != DIRECT_TOPOLOGY:
-        raise ValueError(f"{TOPOLOGY_KEY}={shown(config.get(TOPOLOGY_KEY))}: expected {shown(DIRECT_TOPOLOGY)}")
+        raise ValueError(
+            f"{TOPOLOGY_KEY}={shown(config.get(TOPOLOGY_KEY))}: must be {shown(DIRECT_TOPOLOGY)} of a network of "
+            f"images; name the output folder of its fine-tune"
+        )
     if config.get("gradloom_codes") not in CODES:
         raise ValueError(f"gradloom_codes={shown(config.get('gradloom_codes'))}: must be one of {', '.join(CODES)}")
     if config.get("target_modules") != list(network.layer_names):

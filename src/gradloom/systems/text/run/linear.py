@@ -45,6 +45,8 @@ __all__ = [
     "values",
 ]
 
+#: Where layers begin in memory, behind their program.
+_START = 1 << 18
 _SPARE = MASTER.width - WEIGHT.width
 #: Bits that a result may grow by before its exponent, chosen from float, would clip it.
 _HEADROOM = 1
@@ -326,7 +328,7 @@ class LinearMachine:
 
         ``cycles`` from bell to interrupt.
         """
-        plan = self.plan(layer, e, 1 << 16, moments)
+        plan = self.plan(layer, e, _START, moments)
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)
@@ -364,7 +366,7 @@ class LinearMachine:
         """Of layers one behind the other."""
         plans: list[LayerPlan] = []
         for layer, e in zip(layers, exponents, strict=True):
-            plans.append(self.plan(layer, e, plans[-1].place.end if plans else 1 << 18))
+            plans.append(self.plan(layer, e, plans[-1].place.end if plans else _START))
         return plans
 
     def plan(
@@ -384,6 +386,10 @@ class LinearMachine:
 
     def _run(self, program: Assembler) -> ProgramCounters:
         program.add(CONTROL, ControlOpcode.END)
+        if len(program.code) > _START:
+            raise ValueError(
+                f"layers: a program of {len(program.code)} bytes must be at most {_START}; give fewer tiles"
+            )
         check_progress(program.instructions, LANGUAGE, depth=self.config.queue_depth)
         ran = self.machine.run(
             Written(config=self.config, instructions=program.instructions, code=program.code, offset=0)
