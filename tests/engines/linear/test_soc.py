@@ -21,7 +21,7 @@ from gradloom.rtl.soc import soc_sources
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, SoCHost, build_soc
 from gradloom.systems.text.program.engines.linear import LayerMap
-from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.text.run.linear import START, LinearMachine, choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
 
@@ -72,7 +72,7 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
     soc.set("stall", stall)
     layer = make_layer(32, 48, 8, 4, seed=3)
     e = choose_exponents(layer, mathematics(layer, RATE))
-    place = LayerMap.place(layer.shape, SMALL, 1 << 16)
+    place = LayerMap.place(layer.shape, SMALL, START)
     results = (
         JobResult(name="y[0,0]", offset=place.y, fraction=e.y),
         JobResult(name="dx[0,0]", offset=place.dx, fraction=31),

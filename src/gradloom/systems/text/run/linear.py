@@ -33,6 +33,7 @@ from gradloom.sim.run.machine import MachineRunner
 from ..program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 
 __all__ = [
+    "START",
     "ProductChain",
     "LinearStart",
     "LinearMachine",
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 #: Where layers begin in memory, behind their program.
-_START = 1 << 18
+START = 1 << 18
 _SPARE = MASTER.width - WEIGHT.width
 #: Bits that a result may grow by before its exponent, chosen from float, would clip it.
 _HEADROOM = 1
@@ -328,7 +329,7 @@ class LinearMachine:
 
         ``cycles`` from bell to interrupt.
         """
-        plan = self.plan(layer, e, _START, moments)
+        plan = self.plan(layer, e, START, moments)
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)
@@ -366,7 +367,7 @@ class LinearMachine:
         """Of layers one behind the other."""
         plans: list[LayerPlan] = []
         for layer, e in zip(layers, exponents, strict=True):
-            plans.append(self.plan(layer, e, plans[-1].place.end if plans else _START))
+            plans.append(self.plan(layer, e, plans[-1].place.end if plans else START))
         return plans
 
     def plan(
@@ -386,9 +387,9 @@ class LinearMachine:
 
     def _run(self, program: Assembler) -> ProgramCounters:
         program.add(CONTROL, ControlOpcode.END)
-        if len(program.code) > _START:
+        if len(program.code) > START:
             raise ValueError(
-                f"layers: a program of {len(program.code)} bytes must be at most {_START}; give fewer tiles"
+                f"layers: a program of {len(program.code)} bytes must be at most {START}; give fewer tiles"
             )
         check_progress(program.instructions, LANGUAGE, depth=self.config.queue_depth)
         ran = self.machine.run(
