@@ -209,7 +209,9 @@ def test_an_interrupted_choice_goes_on(run, cloth, monkeypatch):
 
     monkeypatch.setattr(runs, "learns", interrupted)
     code, _, err = run(*COMMON, "-o", "again", "--steps", "9")
-    assert re.search(r"^again/unfinished.json has \d+ figures; the same command continues$", err, re.MULTILINE)
+    assert re.search(
+        r"^interrupted; again/unfinished.json has \d+ figures; the same command continues$", err, re.MULTILINE
+    )
     assert code == 130 and sorted(file.name for file in (cloth / "again").iterdir()) == [".gradloom", "unfinished.json"]
     kept = json.loads((cloth / "again" / "unfinished.json").read_text())
     left = cloth / "again", kept["request"], kept["budget"]
