@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora
-from gradloom.models.filled import INPUTS, OUTPUTS, Filled, cut, fill, filled, filled_shapes, source_of
+from gradloom.models.filled import Filled, cut, fill, filled, filled_shapes, shapes_of, source_of
 from gradloom.models.language import BUILT_IN, PROJECTIONS, LanguageModel, Scaling
 from gradloom.systems.text.reference.llama import Llama
 
@@ -70,10 +70,8 @@ def drawn(request):
 
 
 def widened(model, name, adapter, which=fill):
-    last = name.rpartition(".")[2]
-    return Adapter(
-        which(model, adapter.a, None, INPUTS[last]), which(model, adapter.b, OUTPUTS[last], None), adapter.scale
-    )
+    outputs, inputs = shapes_of(name)
+    return Adapter(which(model, adapter.a, None, inputs), which(model, adapter.b, outputs, None), adapter.scale)
 
 
 def test_logits_and_gradients_are_those_of_the_model(drawn):
@@ -102,9 +100,9 @@ def test_what_is_filled_is_cut_again(drawn):
     model = filled(drawn.model)
     for name, module in PROJECTIONS.items():
         values = drawn.tensor(f"model.layers.0.{module}.{name}.weight")
-        whole = fill(model, values, OUTPUTS[name], INPUTS[name])
+        whole = fill(model, values, *shapes_of(name))
         assert whole.shape == model.shape(name) and np.count_nonzero(whole) == values.size
-        np.testing.assert_array_equal(cut(model, whole, OUTPUTS[name], INPUTS[name]), values)
+        np.testing.assert_array_equal(cut(model, whole, *shapes_of(name)), values)
     assert source_of(model) == drawn.model and filled(model) is model
     assert source_of(replace(model, layers=1)) == drawn.model
 

@@ -17,29 +17,18 @@ from gradloom.rtl.formats.weights.weight_stream import TILE
 
 from .language import EMBEDDING, HEAD, HEAD_NORMS, Checkpoint, LanguageModel
 
-__all__ = [
-    "INPUTS",
-    "OUTPUTS",
-    "Filled",
-    "FilledModel",
-    "cut",
-    "fill",
-    "filled",
-    "filled_shapes",
-    "filled_tensor",
-    "source_of",
-]
+__all__ = ["Filled", "FilledModel", "cut", "fill", "filled", "filled_shapes", "filled_tensor", "shapes_of", "source_of"]
 
 #: Shapes that are filled.
 _FILLED = ("hidden", "inter", "head_dim")
 #: Of a linear, the shape that its outputs, and its inputs, are multiples of.
-OUTPUTS = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "head_dim") | {
+_OUTPUTS = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "head_dim") | {
     "o_proj": "hidden",
     "gate_proj": "inter",
     "up_proj": "inter",
     "down_proj": "hidden",
 }
-INPUTS = dict.fromkeys(OUTPUTS, "hidden") | {"o_proj": "head_dim", "down_proj": "inter"}
+_INPUTS = dict.fromkeys(_OUTPUTS, "hidden") | {"o_proj": "head_dim", "down_proj": "inter"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +76,12 @@ def source_of(model: LanguageModel) -> LanguageModel:
     return model.source if isinstance(model, FilledModel) else model
 
 
+def shapes_of(module: str) -> tuple[str, str]:
+    """Shapes that a module's outputs and inputs are multiples of."""
+    last = module.rpartition(".")[2]
+    return _OUTPUTS.get(last, "hidden"), _INPUTS.get(last, "hidden")
+
+
 def filled_shapes(model: LanguageModel) -> dict[str, list[int]]:
     """Shapes that are filled by name: of the files, and filled."""
     own, whole = source_of(model), filled(model)
@@ -123,22 +118,19 @@ def cut(model: LanguageModel, values: np.ndarray, *shapes: str | None) -> np.nda
 
 def _changed(model: LanguageModel, shapes: tuple[str | None, ...]) -> list[tuple[int, int, int]]:
     """Axes that are filled, with their shapes in files and filled."""
-    own = source_of(model)
-    return [
-        (axis, getattr(own, name), getattr(model, name))
-        for axis, name in enumerate(shapes)
-        if name is not None and getattr(own, name) != getattr(model, name)
-    ]
+    found = filled_shapes(model)
+    held = [(axis, found[name]) for axis, name in enumerate(shapes) if name is not None and name in found]
+    return [(axis, old, new) for axis, (old, new) in held]
 
 
 def filled_tensor(model: LanguageModel, name: str, values: np.ndarray) -> np.ndarray:
     """A tensor of ``model`` as the filled one has it."""
-    whole, (module, _, part) = filled(model), name.rpartition(".")
+    whole, module = filled(model), name.rpartition(".")[0]
     last = module.rpartition(".")[2]
     if name in (EMBEDDING, HEAD):
         return fill(whole, values, None, "hidden")
-    if last in OUTPUTS:
-        return fill(whole, values, OUTPUTS[last], INPUTS[last] if part == "weight" else None)
+    if last in _OUTPUTS:
+        return fill(whole, values, *shapes_of(module)[: values.ndim])
     shape = "head_dim" if last in HEAD_NORMS.values() else "hidden"
     old, new = getattr(model, shape), getattr(whole, shape)
     return values if old == new else fill(whole, values, shape) * (old / new) ** 0.5

@@ -16,7 +16,7 @@ import numpy as np
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, LearntModule
-from gradloom.models.filled import INPUTS, OUTPUTS, cut, fill, filled
+from gradloom.models.filled import cut, fill, filled, shapes_of
 from gradloom.models.language import LanguageModel
 
 from .operations.shapes import paired
@@ -66,17 +66,15 @@ def _taken(each: Any, rows: np.ndarray | None) -> Any:
     return replace(each, **{field: getattr(each, field)[rows]})
 
 
-def _shapes(name: str) -> tuple[str, str, str]:
-    """Shapes that a module's outputs, its inputs and its vector are multiples of."""
-    last = name.rpartition(".")[2]
-    outputs, inputs = OUTPUTS.get(last, "hidden"), INPUTS.get(last, "hidden")
-    return outputs, inputs, inputs if last == "down_proj" else outputs
+def _vector_shape(name: str) -> str:
+    """The shape that a module's vector is a multiple of: factors are of outputs, but of ``down_proj`` of inputs."""
+    return shapes_of(name)[name.endswith("down_proj")]
 
 
 def _filled(whole: LanguageModel, name: str, each: Any) -> Any:
-    outputs, inputs, vector = _shapes(name)
+    outputs, inputs = shapes_of(name)
     if isinstance(each, Vector):
-        return replace(each, values=fill(whole, each.values, vector))
+        return replace(each, values=fill(whole, each.values, _vector_shape(name)))
     gap = 0, paired(each.rank) - each.rank
     made = {
         "a": np.pad(fill(whole, each.a, None, inputs), (gap, (0, 0))),
@@ -88,8 +86,8 @@ def _filled(whole: LanguageModel, name: str, each: Any) -> Any:
 
 
 def _cut(whole: LanguageModel, name: str, each: Any, rank: int | None) -> Any:
-    outputs, inputs, vector = _shapes(name)
+    outputs, inputs = shapes_of(name)
     if isinstance(each, Vector):
-        return replace(each, values=cut(whole, each.values, vector))
+        return replace(each, values=cut(whole, each.values, _vector_shape(name)))
     assert isinstance(each, Adapter)
     return replace(each, a=cut(whole, each.a[:rank], None, inputs), b=cut(whole, each.b[:, :rank], outputs, None))

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
-from gradloom.models.filled import INPUTS, OUTPUTS, cut, fill, filled, filled_shapes
+from gradloom.models.filled import cut, fill, filled, filled_shapes, shapes_of
 from gradloom.models.language import Checkpoint, LanguageModel
 from gradloom.models.pack import QuantizedLinear, coded_linear, keeps_groups, quantize_linear
 
@@ -23,7 +23,7 @@ def order_of_codes(model: LanguageModel, name: str) -> np.ndarray | None:
 
 def in_order(model: LanguageModel, name: str, values: np.ndarray, bits: int = 4) -> QuantizedLinear:
     """A linear in codes that the machine can have in its order, filled to whole tiles."""
-    return quantize_linear(fill(filled(model), values, *_shapes(name)), bits, order_of_codes(model, name))
+    return quantize_linear(fill(filled(model), values, *shapes_of(name)), bits, order_of_codes(model, name))
 
 
 class Quantized:
@@ -68,7 +68,7 @@ class Quantized:
         linear = name.removesuffix(".weight")
         if name not in self._linears or (linear not in self.without and self._parting(linear) and self._coded(linear)):
             return self.source.tensor(name)
-        return cut(filled(self.model), self.linear(linear).weight(), *_shapes(linear))
+        return cut(filled(self.model), self.linear(linear).weight(), *shapes_of(linear))
 
     def _coded(self, name: str) -> bool:
         """Whether a linear is in NF4 already."""
@@ -77,16 +77,10 @@ class Quantized:
     def _parting(self, name: str) -> str | None:
         """Why codes of a linear as files have it cannot be the machine's, if they cannot."""
         shapes = filled_shapes(self.model)
-        for shape in _shapes(name):
+        for shape in shapes_of(name):
             if shape in shapes:
                 old, new = shapes[shape]
                 return f"the fill of {shape} from {old} to {new}"
         if order_of_codes(self.model, name) is not None:
             return f"the order of heads of {self.model.head_dim} elements"
         return None
-
-
-def _shapes(name: str) -> tuple[str, str]:
-    """Shapes that a linear's outputs and inputs are multiples of."""
-    last = name.rpartition(".")[2]
-    return OUTPUTS[last], INPUTS[last]

@@ -10,7 +10,7 @@ from gradloom.models.adapters.language.lora_xs import fresh_cores
 from gradloom.models.adapters.language.methods import IA3, LAYERNORM
 from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, fresh_lora
-from gradloom.models.filled import INPUTS, OUTPUTS, cut
+from gradloom.models.filled import cut, shapes_of
 from gradloom.models.language import PROJECTIONS
 from gradloom.program.descent import AdamW, Lion
 from gradloom.systems.text.instant_text import InstantLlama
@@ -35,10 +35,9 @@ class Case:
 
     def tensor(self, key):
         name = key.removesuffix(".weight")
-        last = name.rpartition(".")[2]
-        if last not in PROJECTIONS:
+        if name.rpartition(".")[2] not in PROJECTIONS:
             return self.tensors[key]
-        return cut(self.frozen.model, self.frozen.linear(name).weight(), OUTPUTS[last], INPUTS[last])
+        return cut(self.frozen.model, self.frozen.linear(name).weight(), *shapes_of(name))
 
     @property
     def llama(self):

@@ -31,6 +31,7 @@ __all__ = [
     "LaidOut",
     "Misfit",
     "board_misfits",
+    "lacks",
     "machine_for",
     "machine_misfits",
     "memory_misfits",
