@@ -42,7 +42,7 @@ class VectorParameters(TileParameters):
 
     def resources(self) -> Resources:
         """Three slices a lane, one for the roots."""
-        from ...formats.vector import SIGMOID, SUM, TERM
+        from ...formats.vector import AIM, SIGMOID, SUM, TERM
         from ...formats.weights import linear
 
         queue = block_rams(self.beat_words * TERM.width, 512)
@@ -55,9 +55,7 @@ class VectorParameters(TileParameters):
             block_rams={
                 "vector queues": 5 * queue,
                 "tables": self.beat_words // 2 * block_rams(29, pieces),
-                "weights of norms": block_rams(
-                    self.beat_words * linear.WEIGHT.width, 2 * self.features // self.beat_words
-                ),
+                "weights of norms": block_rams(self.beat_words * AIM, 2 * self.features // self.beat_words),
                 "sums of rows": block_rams(SUM, 2 * self.tokens),
                 "roots": block_rams(34, 512),
             },
