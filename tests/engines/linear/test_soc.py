@@ -168,7 +168,7 @@ def test_an_error_is_told_and_the_next_program_runs(soc):
     ids=str,
 )
 def test_a_job_for_another_machine_does_not_run(started, changes, said):
-    """Programs for GELU are legal without it, and would compute SiLU; what a machine has beyond a job's is no matter."""
+    """Programs for GELU are legal without it, and would compute SiLU; more than a job needs does not matter."""
     machine = needed_table(SMALL.replace(**changes))
     lines = started.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands()),), machine=machine))
     if said is None:
