@@ -10,7 +10,7 @@ _ROUTED = "place-and-route by open tools"
 _FREQUENCIES: Mapping[str, Mapping[str, float]] = {
     _ESTIMATE: {
         "instantft-kv260": 206,
-        "lstm-kv260": 206,
+        "lstm-kv260": 200,
         "cdm-qta-kv260": 202,
         "tile-kv260": 202,
         "edge-qlora-kv260": 189,

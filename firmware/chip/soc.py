@@ -32,12 +32,14 @@ __all__ = [
 ]
 
 _MAGIC = b"GLRN"
-_LAYOUT = 5
+_LAYOUT = 6
 #: Programs that a job's header has room for.
-MAX_PROGRAMS = 180
+MAX_PROGRAMS = 150
 #: Those that a job with a table of steps may have.
 MAX_STEP_PROGRAMS = 4
 _MAX_RESULTS = 16
+#: Bytes of the text of what a job needs of the machine, as ``gradloom.h`` has them.
+_NEEDS_BYTES = 528
 #: What the firmware makes of a job's first four bytes.
 DONE, FAILED, STOPPED = b"DONE", b"FAIL", b"STOP"
 #: A run's record in a job's log: the loss's sum in two words and its tokens, and saturated words.
@@ -169,6 +171,9 @@ class SocJob:
     window_offset, window_bytes : int
         The window, from the start of the shared memory.
     programs : tuple of Program
+    machine : str
+        What the programs need of the machine: the machine table of a design (``report.json`` has it), with
+        ``name>=value`` where it may have more. The firmware refuses the job on another.
     watchdog : int
         Cycles without progress after which a run is stopped; 0: none.
     results : tuple of Result
@@ -186,6 +191,7 @@ class SocJob:
 
     window_bytes: int
     programs: tuple[JobProgram, ...]
+    machine: str
     window_offset: int = HEADER_BYTES
     watchdog: int = 0
     results: tuple[JobResult, ...] = ()
@@ -205,6 +211,8 @@ class SocJob:
             raise ValueError(f"window_offset must be a multiple of 4096 after the header, not {self.window_offset}")
         if not 1 <= len(self.programs) <= MAX_PROGRAMS:
             raise ValueError(f"programs: 1 to {MAX_PROGRAMS}, not {len(self.programs)}")
+        if not self.machine.isascii() or not 1 <= len(self.machine) < _NEEDS_BYTES:
+            raise ValueError(f"machine={self.machine!r}: must be a machine table of 1 to {_NEEDS_BYTES - 1} characters")
         if len(self.results) > _MAX_RESULTS:
             raise ValueError(f"results: at most {_MAX_RESULTS}, not {len(self.results)}")
         ends = [
@@ -225,8 +233,10 @@ class SocJob:
         kept = (0,) * 8
         if each is not None:
             kept = (each.offset, each.bytes, each.store, each.every, *_pair(each.cycles), each.log, each.records)
+        machine = self.machine.encode("ascii")
+        machine += bytes(4 - len(machine) % 4)
         body = struct.pack(
-            "<20I",
+            "<21I",
             self.window_offset,
             self.window_bytes,
             self.watchdog,
@@ -239,6 +249,7 @@ class SocJob:
             self.trial,
             len(self.programs),
             len(self.results),
+            len(machine),
         )
         for program in self.programs:
             body += struct.pack(
@@ -253,6 +264,7 @@ class SocJob:
             body += struct.pack(
                 "<8s4I", result.name.encode("ascii"), result.kind, result.offset, result.words, result.fraction
             )
+        body += machine
         return _MAGIC + struct.pack("<3I", _LAYOUT, 16 + len(body), zlib.crc32(body)) + body
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,9 +90,13 @@ class MachineTable:
 
 
 def parse_table(text: str) -> MachineTable:
-    """The table that ``text`` writes; :class:`ValueError` if it is none."""
+    """The table that ``text`` writes; :class:`ValueError` if it is none.
+
+    What a program needs of a table is one, too.
+    """
     try:
         parameters, loop, *engines = text.split(";")
+        parameters = parameters.replace(">=", "=")
         ports, *sizes = loop.split(",")
         dest, source = map(int, ports.split(">")) if loop else (0, 0)
         arg, beats, bits, kept, group = map(int, sizes) if loop else (0, 0, 0, 0, 0)
@@ -109,6 +114,7 @@ def parse_table(text: str) -> MachineTable:
 class MachineDesign:
     """Identity of a generated design.
 
+    ``table``: what programs need of the board's machine table: the same, with ``name>=value`` where it may have more.
     ``device``: what Linux calls its registers, and the end of its buffer's name.
     """
 
@@ -126,20 +132,31 @@ class MachineDesign:
             ("phases", phases, len(ours.phases)),
             ("data_bits", data_bits, self.data_bits),
         )
-        return ", ".join(f"{name}={there}, not {here}" for name, there, here in pairs if there != here)
+        return ", ".join(f"{name}={there}, must be {here}" for name, there, here in pairs if there != here)
 
     def differs_in_table(self, text: str) -> str:
         """How the board's machine table differs; empty if it does not."""
         if text == self.table:
             return ""
-        there, ours = parse_table(text), parse_table(self.table)
-        names = dict.fromkeys((*there.parameters, *ours.parameters))
+        there, needs = parse_table(text).parameters, parse_table(self.table).parameters
+        least = re.findall(r"(\w+)>=", self.table.partition(";")[0])
         found = [
-            f"{name}={there.parameters.get(name, 'none')}, not {ours.parameters.get(name, 'none')}"
-            for name in names
-            if there.parameters.get(name) != ours.parameters.get(name)
+            _unlike(name, there.get(name), needs.get(name), name in least)
+            for name in dict.fromkeys((*needs, *there))
+            if there.get(name) != needs.get(name)
+            and not (name in least and name in there and there[name] >= needs[name])
         ]
-        return ", ".join(found) or "other engines or ports"
+        if not found and text.partition(";")[2] != self.table.partition(";")[2]:
+            return "other engines or ports"
+        return ", ".join(found)
+
+
+def _unlike(name: str, there: int | None, needs: int | None, least: bool) -> str:
+    """How a parameter differs; one that is not named is as usual."""
+    found = f"{name} is as usual" if there is None else f"{name}={there}"
+    if needs is None:
+        return f"{found}, must be as usual"
+    return f"{found}, must be {'at least ' * least}{needs} (--set {name}={needs})"
 
 
 def own_design() -> MachineDesign | None:

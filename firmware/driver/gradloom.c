@@ -107,25 +107,98 @@ uint32_t gl_table(const gl_device *device, char *text)
     return length;
 }
 
+/* Behind a value or a name of `at`. */
+static const char *behind(const char *at, int name)
+{
+    while (*at && *at != ',' && *at != ';' && !(name && (*at == '=' || *at == '>')))
+        at++;
+    return at;
+}
+
+/* What follows a parameter's name of `length` letters: = or >=, and its value; NULL if there is none of this name. */
+static const char *after_name(const char *table, const char *name, uint32_t length)
+{
+    const char *at = table;
+    uint32_t i;
+
+    for (; *at && *at != ';'; at += *at == ',') {
+        for (i = 0; i < length && at[i] == name[i]; i++)
+            ;
+        if (i == length && (at[i] == '=' || at[i] == '>'))
+            return at + i;
+        at = behind(at, 0);
+    }
+    return NULL;
+}
+
+static uint32_t value_of(const char *at)
+{
+    uint32_t value = 0;
+
+    for (at += *at == '>', at++; *at >= '0' && *at <= '9'; at++)
+        value = 10 * value + (uint32_t)(*at - '0');
+    return value;
+}
+
 uint32_t gl_parameter(const char *table, const char *name, uint32_t otherwise)
 {
-    const char *at = table, *letter;
-    uint32_t value;
+    uint32_t length = 0;
+    const char *found;
 
-    while (*at && *at != ';') {
-        for (letter = name; *letter && *letter == *at; letter++)
-            at++;
-        if (!*letter && *at == '=') {
-            for (value = 0, at++; *at >= '0' && *at <= '9'; at++)
-                value = 10 * value + (uint32_t)(*at - '0');
-            return value;
+    while (name[length])
+        length++;
+    found = after_name(table, name, length);
+    return found ? value_of(found) : otherwise;
+}
+
+static uint32_t put(char *to, uint32_t at, const char *from, const char *end)
+{
+    for (; from != end && *from && at < GL_UNLIKE_BYTES - 1; from++)
+        to[at++] = *from;
+    to[at] = 0;
+    return at;
+}
+
+/* A parameter's name and value, or that it is as usual. */
+static uint32_t put_value(char *to, uint32_t at, const char *name, const char *found)
+{
+    at = put(to, at, name, behind(name, 1));
+    return found ? put(to, put(to, at, "=", NULL), found + 1 + (*found == '>'), behind(found, 0))
+                 : put(to, at, " is as usual", NULL);
+}
+
+/* How a parameter differs; `name` is where either side names it. */
+static uint32_t put_unlike(char *why, const char *name, const char *there, const char *needs)
+{
+    uint32_t at = put(why, put_value(why, 0, name, there), ", must be ", NULL);
+
+    if (!needs)
+        return put(why, at, "as usual", NULL);
+    at = put(why, at, *needs == '>' ? "at least " : "", NULL);
+    at = put(why, at, needs + 1 + (*needs == '>'), behind(needs, 0));
+    return put(why, put_value(why, put(why, at, " (--set ", NULL), name, needs), ")", NULL);
+}
+
+uint32_t gl_unlike(const char *table, const char *needs, char *why)
+{
+    const char *at, *there, *found;
+    int side;
+
+    for (side = 0; side < 2; side++)
+        for (at = side ? table : needs; *at && *at != ';'; at += *at == ',') {
+            there = after_name(table, at, (uint32_t)(behind(at, 1) - at));
+            found = after_name(needs, at, (uint32_t)(behind(at, 1) - at));
+            if (!there || !found || (*found == '>' ? value_of(there) < value_of(found) : value_of(there) != value_of(found)))
+                return put_unlike(why, at, there, found);
+            at = behind(at, 0);
         }
-        while (*at && *at != ',' && *at != ';')
-            at++;
-        if (*at == ',')
-            at++;
-    }
-    return otherwise;
+    for (at = table; *at && *at != ';'; at++)
+        ;
+    for (found = needs; *found && *found != ';'; found++)
+        ;
+    for (; *at && *at == *found; at++)
+        found++;
+    return *at == *found ? 0 : put(why, 0, "other engines or ports", NULL);
 }
 
 void gl_phase_name(const char *table, uint32_t phase, char *name)

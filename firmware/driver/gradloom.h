@@ -45,6 +45,8 @@ enum gl_status {
 enum {
     GL_PHASES = 16,       /* phase counters; gl_config says how many a machine uses */
     GL_TABLE_BYTES = 512, /* the longest machine table, with its final 0 */
+    GL_NEEDS_BYTES = 528, /* the longest text of what a program needs of it */
+    GL_UNLIKE_BYTES = 112, /* the longest text of how it differs */
     GL_NAME_BYTES = 32    /* the longest name in it, with a final 0 */
 };
 
@@ -104,6 +106,10 @@ uint32_t gl_table(const gl_device *device, char *text);
 
 /* A parameter of the table, or `otherwise` if the machine has none of this name. */
 uint32_t gl_parameter(const char *table, const char *name, uint32_t otherwise);
+
+/* Where a table is unlike what programs need: the table of their machine, with name>=value where more will do. Returns 0
+   if it is not, or the length of `why`, of GL_UNLIKE_BYTES bytes: the first parameter, its value and what it must be. */
+uint32_t gl_unlike(const char *table, const char *needs, char *why);
 
 /* The name of a phase counter, to `name` of GL_NAME_BYTES bytes: "wait", "load", "store", then those of the engines in
    their order; empty if there is none. */

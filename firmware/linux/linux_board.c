@@ -224,6 +224,7 @@ void board_lock(const char *at)
 
 void board_open(board *made, const char *at)
 {
+    char unlike[GL_UNLIKE_BYTES], why[200];
     int status;
 
     *made = (board){.uio = -1, .socket = -1};
@@ -240,8 +241,10 @@ void board_open(board *made, const char *at)
     if (status != GL_OK)
         board_fail("registers", "another major version, or format of tables or programs");
     gl_table(&made->device, made->table);
-    if (*GL_DESIGN_TABLE && strcmp(made->table, GL_DESIGN_TABLE) != 0)
-        board_fail("the board has another design than " GL_DESIGN_NAME, "run gradloom flash again");
+    if (*GL_DESIGN_TABLE && gl_unlike(made->table, GL_DESIGN_TABLE, unlike)) {
+        snprintf(why, sizeof why, "%s; run gradloom flash again", unlike);
+        board_fail("the board has another design than " GL_DESIGN_NAME, why);
+    }
 }
 
 void board_store(board *to, uint64_t offset, const void *data, size_t length)

@@ -181,7 +181,7 @@ void plan_read(job *of, const char *folder)
 void plan_begin(const job *of, board *place, const char *at)
 {
     static uint8_t zeros[PIECE];
-    char why[300];
+    char why[300], unlike[GL_UNLIKE_BYTES], what[140];
     uint64_t offset;
 
     board_open(place, at);
@@ -192,9 +192,12 @@ void plan_begin(const job *of, board *place, const char *at)
                  of->window, place->size);
         board_fail("the job needs", why);
     }
-    if (strcmp(place->table, of->table) || place->config.data_bits != of->data_bits) {
-        snprintf(why, sizeof why, "the board has another design than %s", of->name);
-        board_fail(why, "run gradloom flash again");
+    if (place->config.data_bits != of->data_bits)
+        snprintf(unlike, sizeof unlike, "data_bits=%" PRIu32 ", must be %" PRIu64, place->config.data_bits, of->data_bits);
+    if (place->config.data_bits != of->data_bits || gl_unlike(place->table, of->table, unlike)) {
+        snprintf(what, sizeof what, "the board has another design than %s", of->name);
+        snprintf(why, sizeof why, "%s; run gradloom flash again", unlike);
+        board_fail(what, why);
     }
     if (gl_reset(&place->device, 1000000) || gl_set_window(&place->device, place->base, (uint32_t)place->size) ||
         gl_clear_cache(&place->device, 100000000) || gl_set_watchdog(&place->device, (uint32_t)of->watchdog))

@@ -16,7 +16,7 @@ typedef struct job {
     uint32_t stages, losses, answers; /* values of the plan; the last two may be JSON_NONE */
     uint64_t loss_offset, loss_count, loss_scale, loss_rows, loss_row_bytes, loss_bits, told;
     int sums;
-    char sha[65], table[GL_TABLE_BYTES], name[100];
+    char sha[65], table[GL_NEEDS_BYTES], name[100];
     uint64_t data_bits;
     FILE *data, *result;
     struct sha sum;

@@ -62,17 +62,31 @@ def parameter(
     *,
     power: bool = False,
     known: bool = False,
+    least: bool = False,
+    usual: int | None = None,
     mesh: bool = False,
     fraction: bool = False,
 ) -> Any:
     """A field of :class:`Parameters`: an integer from ``low`` to ``high``.
 
-    ``power``: a power of two. ``known``: the driver reads it from the machine. ``mesh``: it sets the number of DSP
-    slices, and a refusal names it. ``fraction``: a number that need not be whole.
+    ``power``: a power of two. ``known``: the driver reads it from the machine, and a program runs where it is the same;
+    ``least``: or where it is more. ``usual``: it is known too, and is this where the machine does not name it. A
+    parameter that two machines take the same program with must be known, unless only time depends on it, or an engine
+    refuses what is beyond it. ``mesh``: it sets the number of DSP slices, and a refusal names it. ``fraction``: a
+    number that need not be whole.
     """
     return dataclasses.field(
         default=default,
-        metadata={"low": low, "high": high, "power": power, "known": known, "mesh": mesh, "fraction": fraction},
+        metadata={
+            "low": low,
+            "high": high,
+            "power": power,
+            "known": known or least or usual is not None,
+            "least": least,
+            "usual": usual,
+            "mesh": mesh,
+            "fraction": fraction,
+        },
     )
 
 
@@ -148,8 +162,14 @@ class Parameters:
 
     @property
     def known(self) -> dict[str, int]:
-        """Parameters that the driver reads from the machine."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.metadata["known"]}
+        """Parameters that the driver reads from the machine, without those that are as usual."""
+        values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self) if field.metadata["known"])
+        return {field.name: value for field, value in values if value != field.metadata["usual"]}
+
+    @property
+    def least(self) -> frozenset[str]:
+        """Those of which a program runs on a machine with more, too."""
+        return frozenset(field.name for field in dataclasses.fields(self) if field.metadata["least"])
 
     @property
     def counted(self) -> Resources:

@@ -4,6 +4,9 @@ One line of ASCII, its parts separated by semicolons: first ``name=value,...``, 
 for self-tests, ``dest>source,arg,beats,bits,kept,group``, or nothing; then each engine in the order of its number,
 ``name:phase,...:load port,...:store port,...``, its ports in the order of theirs. A 0 byte ends it. Registers give
 four bytes at a time, the first in the lowest bits.
+
+What a program needs is the same text of the machine that it was made for, with ``name>=value`` where a machine with
+more runs it too.
 """
 
 from collections.abc import Mapping
@@ -11,7 +14,7 @@ from collections.abc import Mapping
 from .engines import Engine, Engines, Loop
 from .parameters import ShellParameters
 
-__all__ = ["MOST_BYTES", "PROGRAM_FORMAT", "TABLE_FORMAT", "machine_table", "table_of", "table_words"]
+__all__ = ["MOST_BYTES", "PROGRAM_FORMAT", "TABLE_FORMAT", "machine_table", "needed_table", "table_of", "table_words"]
 
 #: Of the text below, and of programs as :class:`~.signature.Command` lays them out. A driver refuses others.
 TABLE_FORMAT, PROGRAM_FORMAT = 2, 1
@@ -50,6 +53,13 @@ def machine_table(engines: Engines, parameters: Mapping[str, int], loop: tuple[E
 def table_of(config: ShellParameters) -> str:
     """The text of the machine that a configuration names."""
     return machine_table(config.machine.engines, config.known, config.machine.loop(config))
+
+
+def needed_table(config: ShellParameters) -> str:
+    """The text that programs need which are made for a configuration."""
+    parameters, *rest = table_of(config).split(";")
+    least = {f"{name}={value}": f"{name}>={value}" for name, value in config.known.items() if name in config.least}
+    return ";".join((",".join(least.get(each, each) for each in parameters.split(",")), *rest))
 
 
 def table_words(text: str) -> list[int]:

@@ -7,6 +7,7 @@ from gradloom.firmware.chip.soc import DONE, JobProgram, JobResult, Run, SocJob,
 from gradloom.firmware.chip.soc_image import IMAGE
 from gradloom.firmware.device.host import ProgramCounters, ProgramError
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.shell.table import needed_table
 from gradloom.rtl.soc import soc_sources
 
 from .builds.designs import design
@@ -144,14 +145,17 @@ class SoCHost:
     Parameters
     ----------
     soc : SimulatedSoC
+    config : LanguageConfig
+        Of the machine that programs are made for.
     results : tuple of Result
         What the firmware tells after each run.
     """
 
     window_offset = 4096
 
-    def __init__(self, soc: SimulatedSoC, results: tuple[JobResult, ...] = ()) -> None:
+    def __init__(self, soc: SimulatedSoC, config: LanguageConfig, results: tuple[JobResult, ...] = ()) -> None:
         self.soc = soc
+        self.machine = needed_table(config)
         self.results = results
         self.window_bytes = soc.memory_bytes - self.window_offset
         #: Lines of the last run, and what they say of it.
@@ -175,6 +179,7 @@ class SoCHost:
             window_bytes=self.window_bytes,
             results=self.results,
             programs=(JobProgram(self.fetch(offset, 32 * commands), offset),),
+            machine=self.machine,
         )
         self.lines = self.soc.run(job)
         error = parse_error(self.lines)

@@ -194,7 +194,7 @@ def test_the_self_test_of_one_design_leaves_another_alone(linux, tmp_path):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "gradloom: the board has another design than mine: data_bits=256, not 128; run gradloom flash again\n"
+        "gradloom: the board has another design than mine: data_bits=256, must be 128; run gradloom flash again\n"
     )
     assert device.read_bytes() == words
     header = (tmp_path / "firmware/driver/gradloom_design.h").read_text()

@@ -60,9 +60,9 @@ def test_nobody_waits_for_an_idle_machine(machine):
 
 
 OTHERS = {
-    "another width": ({"data_bits": 64}, "data_bits=128, not 64"),
-    "other engines": ({"table": "rows=25;;array:mac:a:o"}, "engines=3, not 1"),
-    "another size": ({"table": "rows=25,panels=9,"}, "panels=4, not 9"),
+    "another width": ({"data_bits": 64}, "data_bits=128, must be 64"),
+    "other engines": ({"table": "rows=25;;array:mac:a:o"}, "engines=3, must be 1"),
+    "another size": ({"table": "rows=25,panels=9,"}, "panels=4, must be 9 .--set panels=9."),
 }
 
 

@@ -13,6 +13,7 @@ import pytest
 from gradloom.boards.firmware_files import firmware_files
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
+from gradloom.sim.run.builds.designs import design_entry
 
 from ..tiles import LEAST
 from .test_interrupted import Steps, equal, results, steps_in
@@ -143,7 +144,16 @@ CHANGES = {
     },
     "job.json: stages.program.commands: must be": {"stages": [{"writes": [], "program": [0, 0], "reads": []}]},
     "job.json: losses: must be sums or tiles": {"losses": {"kind": "other"}},
-    "the board has another design than small": {"design": {"name": "small", "table": "rows=1;", "data_bits": 128}},
+    "the board has another design than small: rows is as usual, must be 1": {
+        "design": {"name": "small", "table": "rows=1;", "data_bits": 256}
+    },
+    "the board has another design than small: data_bits=256, must be 128; run gradloom flash again": {
+        "design": design_entry("small", LEAST) | {"data_bits": 128}
+    },
+    # Its STORE would take operands of forwards for those of memory.
+    "the board has another design than small: forwards is as usual, must be 0 (--set forwards=0); run gradloom flash": {
+        "design": design_entry("small", LEAST.replace(forwards=0))
+    },
     "the job needs: 4294967295 bytes of memory, the board has reserved": {"window": (1 << 32) - 1},
     "data.bin: has bytes that are not those of job.json": {"data_sha256": "0" * 64},
 }

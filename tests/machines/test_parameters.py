@@ -6,13 +6,18 @@ import re
 import pytest
 
 from gradloom import boards
+from gradloom.firmware.device.machine import MachineDesign
 from gradloom.preset import PRESETS
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.sequence import SequenceConfig
 from gradloom.rtl.machines.fabric import Fabric
 from gradloom.rtl.machines.fit import check_fit
 from gradloom.rtl.machines.language import LANGUAGE_MACHINE
 from gradloom.rtl.shell.parameters import Parameters, Resources, ShellParameters, parameter
+from gradloom.rtl.shell.table import needed_table, table_of
 
 CONFIGS = pytest.mark.parametrize("kind", [ImageConfig, LanguageConfig])
 
@@ -61,6 +66,64 @@ def test_a_parameter_of_two_engines_is_one_field():
     names = [field.name for field in dataclasses.fields(Both)]
     assert names.count("size") == 1 and {"depth", "clock_mhz"} < set(names)
     assert Both(size=16).known == {"size": 16}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told(Parameters):
+    size: int = parameter(8, 2, 64, known=True)
+    room: int = parameter(4, 1, 9, least=True)
+    mode: int = parameter(1, 0, 2, usual=0)
+
+
+def test_what_a_machine_names():
+    assert (Told().known, Told(mode=0).known) == ({"size": 8, "room": 4, "mode": 1}, {"size": 8, "room": 4})
+    assert Told().least == {"room"}
+
+
+#: What a table that does not name it means: those are machines on boards, whose tables nobody can change.
+USUAL = {"activation_bits": 18, "cells": 1, "forwards": 1, "kernel": 2, "ties": 0}
+#: A program is the same with any of it, and takes another time.
+TIME = {
+    *("address_bits", "outstanding", "queue_depth", "requests", "ports", "clock_mhz", "bank_luts", "table_cycles"),
+    *("outputs", "dots", "ultra", "norm_lanes", "apart"),
+}
+#: An engine refuses a command, a LOAD or an opcode that has no room or no unit (BAD_OPERAND, UNKNOWN_OPCODE); slots of
+#: the cache are in CONFIG_MEMORY, and the shell's.
+REFUSED = {
+    *("cache_slots", "taps", "adapter_depth", "weight_depth", "bias_depth", "feature_depth", "image_depth", "width"),
+    *("positions", "dense_depth", "blocks", "gru", "records", "packing", "norm_slots", "element_slots"),
+    "element_results",
+}
+
+
+@pytest.mark.parametrize("kind", [ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig, DiffusionConfig])
+def test_a_parameter_is_known_or_no_program_means_another_thing(kind):
+    """Whoever adds one says here why no table names it."""
+    fields = dataclasses.fields(kind)
+    assert {field.name for field in fields if not field.metadata["known"]} <= TIME | REFUSED | {"forwards"}
+    assert {
+        field.name: field.metadata["usual"] for field in fields if field.metadata["usual"] is not None
+    }.items() <= USUAL.items()
+    # Only machines whose ports take them have forwards.
+    assert ("forwards" in kind().known or kind().forwards in (0, USUAL["forwards"])) and not TIME & REFUSED
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_table_tells_each_known_parameter(preset):
+    """With the largest values there is still room for it."""
+    config = PRESETS[preset].config
+    for field in dataclasses.fields(config):
+        if not field.metadata["known"]:
+            continue
+        low, high = field.metadata["low"], field.metadata["high"]
+        for value in {low, high, field.metadata["usual"]} - {getattr(config, field.name), None}:
+            try:
+                other = config.replace(**{field.name: value})
+            except ValueError:
+                continue
+            assert table_of(other) != table_of(config)
+            said = MachineDesign(preset, needed_table(config), config.data_bits).differs_in_table(table_of(other))
+            assert (field.name in said) != (field.metadata["least"] and value >= getattr(config, field.name))
 
 
 def test_each_engine_checks_and_counts_its_own():

@@ -9,14 +9,17 @@ import pytest
 from amaranth.lib.data import StructLayout
 
 from gradloom.firmware.chip.soc_image import includes, source
-from gradloom.firmware.device.machine import parse_table
+from gradloom.firmware.device.machine import MachineDesign, parse_table
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.sequence import SequenceConfig
 from gradloom.rtl.machines.fabric import Fabric, Machine, Wire
 from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import Engines, LoadPort
-from gradloom.rtl.shell.table import machine_table, table_words
+from gradloom.rtl.shell.table import machine_table, needed_table, table_of, table_words
 
 from ..deep import DEEP
 from ..laws import cases
@@ -79,6 +82,64 @@ def test_both_drivers_read_every_machines_table(engines, library):
             assert name.value.decode() == phase
         for key, value in (*parameters.items(), ("ro", 99), ("rowsy", 99), ("25", 99)):
             assert library.gl_parameter(text.encode(), key.encode(), 99) == value
+
+
+#: A board's configuration, that of a program, and what both drivers say.
+UNLIKE = {
+    "the same": (LanguageConfig(), LanguageConfig(), ""),
+    "more of all that may be more": (
+        LanguageConfig(features=4096, head=128, groups=2048, lane_depth=2048, gelu=1),
+        LanguageConfig(),
+        "",
+    ),
+    "no GELU": (LanguageConfig(), LanguageConfig(gelu=1), "gelu=0, must be at least 1 (--set gelu=1)"),
+    "shorter rows": (
+        LanguageConfig(features=1024),
+        LanguageConfig(),
+        "features=1024, must be at least 2048 (--set features=2048)",
+    ),
+    "more operands": (LanguageConfig(depth=4096), LanguageConfig(), "depth=4096, must be 2048 (--set depth=2048)"),
+    "a higher rank": (LanguageConfig(rank=16), LanguageConfig(), "rank=16, must be 8 (--set rank=8)"),
+    "other words": (ImageConfig(), ImageConfig(activation_bits=18), "activation_bits=24, must be as usual"),
+    "usual words": (
+        ImageConfig(activation_bits=18),
+        ImageConfig(),
+        "activation_bits is as usual, must be 24 (--set activation_bits=24)",
+    ),
+    "smaller windows": (ImageConfig(kernel=3), ImageConfig(), "kernel=3, must be 5 (--set kernel=5)"),
+    "several cells": (RecurrentConfig(cells=2), RecurrentConfig(), "cells=2, must be as usual"),
+    "other ties": (RecurrentConfig(), RecurrentConfig(ties=1), "ties is as usual, must be 1 (--set ties=1)"),
+    "no forwards": (DiffusionConfig(forwards=0), DiffusionConfig(), "forwards=0, must be as usual"),
+    "another machine": (ImageConfig(), SequenceConfig(), "hidden is as usual, must be 64 (--set hidden=64)"),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_both_drivers_compare_a_program_with_its_machine(case, library):
+    there, made_for, said = UNLIKE[case]
+    table, needs = table_of(there), needed_table(made_for)
+    why = ctypes.create_string_buffer(b"?" * 112, 112)
+    assert library.gl_unlike(table.encode(), needs.encode(), why) == len(said)
+    assert not said or why.value.decode() == said
+    found = MachineDesign("mine", needs, there.data_bits).differs_in_table(table)
+    assert found.startswith(said) and bool(found) == bool(said)
+    # What nobody else's programs need is what a machine's own are content with.
+    assert library.gl_unlike(table.encode(), table.encode(), why) == 0
+
+
+def test_engines_and_ports_are_compared_too(library):
+    why = ctypes.create_string_buffer(112)
+    for table, needs in (("a=1;;x:p:i:o", "a=1;;x:p:i:q"), ("a=1;;x:p:i:o", "a>=1;"), ("a=1;", "a=1;;x:p:i:o")):
+        assert library.gl_unlike(table.encode(), needs.encode(), why) == len("other engines or ports")
+        assert MachineDesign("mine", needs, 128).differs_in_table(table) == "other engines or ports"
+
+
+def test_no_text_leaves_the_room_for_what_is_unlike(library):
+    """A job's text is whoever's who wrote the card."""
+    why = ctypes.create_string_buffer(b"!" * 128, 128)
+    for needs in (f"{'n' * 400}=1;", f"n={'9' * 400};", ",,=;", "=", ">", "n", "n>", ""):
+        length = library.gl_unlike(b"n=5;", needs.encode(), why)
+        assert 0 < length < 112 and len(why.value) == length and why.raw[112:] == b"!" * 16
 
 
 def test_a_table_ends_with_a_zero_byte():

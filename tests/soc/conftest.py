@@ -9,6 +9,8 @@ from gradloom.rtl.soc import soc_sources
 from gradloom.sim.run.device import build_harness
 
 MEMORY = 1 << 20
+#: The table of the quiet accelerator.
+MACHINE = "a=1"
 
 
 @pytest.fixture(scope="session")

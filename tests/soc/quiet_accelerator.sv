@@ -67,6 +67,8 @@ module gradloom #(
     output logic m_axi_rready
 );
     localparam logic [31:0] ID = 32'h4752_4c4d, VERSION = 32'h0001_0000, MACHINE = 32'h0000_0102;
+    // Its machine table: a=1, and its end.
+    localparam logic [31:0] TABLE = 32'h0031_3d61;
 
     always_comb begin
         {irq, trace, s_axi_bresp, s_axi_rresp} = '0;
@@ -76,7 +78,7 @@ module gradloom #(
         {m_axi_arcache, m_axi_arprot, m_axi_arqos, m_axi_arvalid, m_axi_rready} = '0;
     end
 
-    // Writes are taken and forgotten: which word of its table, which is empty, shall be shown.
+    // Writes are taken and forgotten: which word of its table, which has one, shall be shown.
     assign s_axi_awready = s_axi_awvalid && s_axi_wvalid && !s_axi_bvalid;
     assign s_axi_wready = s_axi_awready;
     always_ff @(posedge clk)
@@ -89,7 +91,7 @@ module gradloom #(
         if (s_axi_arvalid && s_axi_arready) begin
             s_axi_rvalid <= 1'b1;
             s_axi_rdata <= s_axi_araddr == 12'd0 ? ID : s_axi_araddr == 12'd4 ? VERSION :
-                s_axi_araddr == 12'd8 ? MACHINE : 32'd0;
+                s_axi_araddr == 12'd8 ? MACHINE : s_axi_araddr == 12'h0b4 ? TABLE : 32'd0;
         end else if (s_axi_rready) s_axi_rvalid <= 1'b0;
         if (rst) s_axi_rvalid <= 1'b0;
     end

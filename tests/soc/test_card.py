@@ -71,7 +71,7 @@ def boot(soc):
     while not lines or lines[-1] != "ready":
         lines.append(soc.hear())
     # Half a line may stand before it, if the processor was restarted.
-    assert lines[0].endswith("gradloom: ")
+    assert lines[0].endswith("gradloom: a=1")
     return lines[1:-1]
 
 

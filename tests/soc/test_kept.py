@@ -15,7 +15,7 @@ from gradloom.firmware.chip.soc import JobKept, JobProgram, Limits, SocJob
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC
 
-from .conftest import MEMORY
+from .conftest import MACHINE, MEMORY
 
 WORDS, RUNS = random.Random(1).randbytes(704), 3
 
@@ -27,6 +27,7 @@ def image(limits=None, every=1, words=WORDS):
         programs=(JobProgram(bytes(32), 12288, runs=RUNS, checked=False),),
         kept=kept,
         limits=limits or Limits(),
+        machine=MACHINE,
     )
     file = io.BytesIO()
     write_card(

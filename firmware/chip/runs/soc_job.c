@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soc_job.h"
 
+#include "gradloom.h"
 #include "gradloom_steps.h"
 #include "gradloom_store.h"
 #include "gradloom_sum.h"
 
-#define LAYOUT 5u
+#define LAYOUT 6u
 #define MAX_RESULTS 16u
 
 /* Whether `bytes` bytes at `offset` of the memory are out of a program's reach. */
@@ -34,21 +35,24 @@ static const char *refuse_adapter(volatile const struct job *job)
 
 const char *refuse_job(volatile const struct job *job)
 {
-    uint32_t i, length = job->length, programs, results;
+    uint32_t i, length = job->length, programs, results, machine;
     volatile const struct result *result;
 
     if (job->layout != LAYOUT)
         return "the header is of another layout";
     if (length % 4 || length < offsetof(struct job, program) ||
-        length > sizeof(struct job) + MAX_RESULTS * sizeof(struct result))
+        length > sizeof(struct job) + MAX_RESULTS * sizeof(struct result) + GL_NEEDS_BYTES)
         return "the header has no such length";
     if (gl_sum_words(&job->window_offset, (length - (uint32_t)offsetof(struct job, window_offset)) / 4) != job->sum)
         return "the header's sum is wrong";
     programs = job->programs;
     results = job->results;
-    if (programs > MAX_PROGRAMS || results > MAX_RESULTS ||
-        length != offsetof(struct job, program) + programs * sizeof(struct program) + results * sizeof(struct result))
-        return "the header has another number of programs or results";
+    machine = job->machine;
+    if (programs > MAX_PROGRAMS || results > MAX_RESULTS || machine == 0 || machine % 4 || machine > GL_NEEDS_BYTES ||
+        length != offsetof(struct job, program) + programs * sizeof(struct program) + results * sizeof(struct result) +
+                      machine ||
+        machine_of(job)[machine - 1])
+        return "the header has another number of programs or results, or names no machine";
     if (!inside(job->window_offset, job->window_bytes, GL_MEMORY_BYTES))
         return "the window is outside the memory";
     for (i = 0; i < programs; i++)

@@ -9,7 +9,7 @@
 
 #include "soc_memory.h"
 
-#define MAX_PROGRAMS 180u
+#define MAX_PROGRAMS 150u
 /* A run's record in the log: the loss's first three words, and saturated words. */
 #define RECORD_BYTES 16u
 
@@ -57,12 +57,18 @@ struct job {
     uint32_t trial;    /* offset of what a trial of installed words needs (soc_trial.h); 0: there is none */
     uint32_t programs;
     uint32_t results;
-    struct program program[MAX_PROGRAMS]; /* so many as there are; the results follow */
+    uint32_t machine;        /* bytes of the text of what the programs need of the machine (gl_unlike), with its final 0 */
+    struct program program[MAX_PROGRAMS]; /* so many as there are; the results follow, then the text */
 };
 
 static inline volatile const struct result *results_of(volatile const struct job *job)
 {
     return (volatile const struct result *)&job->program[job->programs];
+}
+
+static inline const char *machine_of(volatile const struct job *job)
+{
+    return (const char *)(uintptr_t)(results_of(job) + job->results);
 }
 
 static inline volatile uint32_t *in_window(volatile const struct job *job, uint32_t offset)

@@ -360,10 +360,24 @@ static int run_all(const gl_device *device, volatile const struct job *job)
     return job->table ? run_steps(&session) : run_programs(&session);
 }
 
+/* Whether the machine is one that the job's programs may run on. */
+static int fits(const gl_device *device, volatile const struct job *job)
+{
+    char table[GL_TABLE_BYTES], unlike[GL_UNLIKE_BYTES];
+
+    gl_table(device, table);
+    if (gl_unlike(table, machine_of(job), unlike) == 0)
+        return 1;
+    put_text("error: the job is for another design: ");
+    put_text(unlike);
+    put_text("\n");
+    return 0;
+}
+
 static void run_job(const gl_device *device, volatile struct job *job)
 {
     const char *why = refuse_job(job);
-    int status = why ? put_why(why) : run_all(device, job);
+    int status = why ? put_why(why) : fits(device, job) ? run_all(device, job) : GL_ARGUMENT;
 
     job->magic = status == GL_OK ? DONE : status == LIMIT ? STOPPED : FAILED;
     put_text(status == GL_OK ? "done\n" : status == LIMIT ? "stopped\n" : "failed\n");

@@ -66,7 +66,8 @@ class ArrayParameters(EncodeParameters):
     bias_depth: int = parameter(32, 2, 256, power=True)
     feature_depth: int = parameter(4096, 16, 65536, power=True)
     image_depth: int = parameter(2048, 16, 65536, power=True)
-    kernel: int = parameter(5, 2, 5)
+    # Weights of a smaller kernel lie as in a window of this size.
+    kernel: int = parameter(5, 2, 5, usual=2)
     width: int = parameter(32, 4, 255)
     positions: int = parameter(1024, 4, 65536, power=True)
     bank_luts: int = parameter(0, 0, 1)

@@ -57,9 +57,9 @@ class CellParameters(Parameters):
     window: int = parameter(32, 8, 256, power=True, known=True)
     table_cycles: int = parameter(1, 1, 2)
     tap_channels: int = parameter(0, 0, 256, known=True)
-    cells: int = parameter(1, 1, 8, power=True)
+    cells: int = parameter(1, 1, 8, power=True, usual=1)
     gru: int = parameter(0, 0, 2)
-    ties: int = parameter(0, 0, 1)
+    ties: int = parameter(0, 0, 1, usual=0)
 
     @property
     def groups(self) -> int:

@@ -28,7 +28,7 @@ class EncodeParameters(Parameters):
     rows: int = parameter(25, 4, 32, known=True, mesh=True)
     dense_depth: int = parameter(1024, 32, 65536, power=True)
     blocks: int = parameter(64, 2, 1024, power=True)
-    activation_bits: int = parameter(24, 18, 24)
+    activation_bits: int = parameter(24, 18, 24, usual=18)
 
     def check(self) -> None:
         """Refuses values that do not go together."""

@@ -45,9 +45,10 @@ class LinearParameters(TileParameters):
     dots: int = parameter(2, 1, 8, power=True, mesh=True)
     rank: int = parameter(8, 2, 64, known=True)
     tokens: int = parameter(64, 2, 256, power=True, known=True)
-    depth: int = parameter(2048, 16, 65536, power=True)
-    lane_depth: int = parameter(1024, 16, 65536, power=True)
-    groups: int = parameter(1024, 2, 4096, power=True)
+    # A product may read operands past the end of their memory, and goes on at its start.
+    depth: int = parameter(2048, 16, 65536, power=True, known=True)
+    lane_depth: int = parameter(1024, 16, 65536, power=True, least=True)
+    groups: int = parameter(1024, 2, 4096, power=True, least=True)
     ultra: int = parameter(0, 0, 1)
 
     def check(self) -> None:

@@ -27,9 +27,9 @@ class VectorParameters(TileParameters):
     """
 
     tokens: int = parameter(64, 2, 256, power=True, known=True)
-    features: int = parameter(2048, 4, 4096, power=True)
-    head: int = parameter(64, 4, 1024, power=True)
-    gelu: int = parameter(0, 0, 1)
+    features: int = parameter(2048, 4, 4096, power=True, least=True)
+    head: int = parameter(64, 4, 1024, power=True, least=True)
+    gelu: int = parameter(0, 0, 1, least=True)
 
     def check(self) -> None:
         """Refuses values that do not go together."""

@@ -25,5 +25,6 @@ class DiffusionConfig(ProductParameters, ElementParameters, NormParameters, Upda
     address_bits: int = parameter(40, 32, 64)
     edge: int = parameter(64, 64, 64, power=True, known=True)
     records: int = parameter(1, 1, 1)
-    forwards: int = parameter(1, 0, 1)
+    # A machine without them takes STORE's operands for those of memory.
+    forwards: int = parameter(1, 0, 1, usual=1)
     ports: int = parameter(2, 1, 4, power=True)

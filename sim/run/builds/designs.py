@@ -47,9 +47,9 @@ def _digest(root: Path) -> str:
 
 def design_entry(name: str, config: ShellParameters) -> dict[str, Any]:
     """The design that a board must have, as jobs and requests name it."""
-    from gradloom.rtl.shell.table import table_of
+    from gradloom.rtl.shell.table import needed_table
 
-    return {"name": name, "table": table_of(config), "data_bits": config.data_bits}
+    return {"name": name, "table": needed_table(config), "data_bits": config.data_bits}
 
 
 def design(config: ShellParameters) -> list[Path]:

@@ -340,7 +340,7 @@ def load(design, report, tcl, tmp_path):
 
 def test_files_reach_memory_and_the_first_word_of_the_header_is_last(load, tmp_path):
     program = bytes(range(32)) * 40
-    job = SocJob(window_bytes=8192, programs=(JobProgram(program),))
+    job = SocJob(window_bytes=8192, programs=(JobProgram(program),), machine="rows=4;")
     (tmp_path / "window").write_bytes(program + b"xyz")
     (tmp_path / "header").write_bytes(job.header())
     journal, error = load("4096", tmp_path / "window", "0", tmp_path / "header")

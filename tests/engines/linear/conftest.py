@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.shell.table import needed_table
 from gradloom.systems.text.run.linear import LinearMachine, LinearStart
 
 #: Builds in seconds, with every engine there is.
@@ -23,6 +24,8 @@ SMALL = LanguageConfig(
     head=16,
     packing=1,
 )
+#: What its programs need.
+MACHINE = needed_table(SMALL)
 
 
 def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):

@@ -16,7 +16,7 @@ from gradloom.systems.text.program.engines.linear import LayerMap
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from ...deep import deep
-from .conftest import SMALL, make_layer
+from .conftest import MACHINE, SMALL, make_layer
 
 RATE, RUNS, MEMORY = 0.01, 4, 1 << 24
 
@@ -74,6 +74,7 @@ def image(step, limits=None, **how):
         programs=(JobProgram(step.code, step.start, runs=RUNS, checked=False),),
         kept=kept,
         limits=limits or Limits(),
+        machine=MACHINE,
     )
     file = io.BytesIO()
     write_card(

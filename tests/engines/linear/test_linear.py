@@ -5,13 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.device.host import ProgramError
+from gradloom.firmware.device.host import Accelerator, AcceleratorError, ProgramError
+from gradloom.firmware.device.machine import MachineDesign
 from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.run.builds.designs import design_entry
 from gradloom.systems.text.program.engines.side import append
 from gradloom.systems.text.run.linear import choose_exponents, errors, mathematics, reference_step, values
 
@@ -25,6 +27,17 @@ SHAPES = [(32, 48, 8, 4), (64, 16, 3, 2), (80, 96, 8, 4), (16, 16, 1, 2), (32, 3
 def expected(layer):
     exponents = choose_exponents(layer, mathematics(layer, RATE))
     return exponents, reference_step(layer, exponents, RATE)
+
+
+@pytest.mark.parametrize(
+    "changes, said", [({"gelu": 1}, "gelu=0, must be at least 1 "), ({"groups": 8}, "groups=4, must be at least 8 ")]
+)
+def test_a_host_refuses_a_machine_without_what_its_programs_use(machine, changes, said):
+    """Before it writes anything: GELU's programs are legal without it."""
+    with pytest.raises(AcceleratorError, match=f"the board has another design than ours: {said}.*gradloom flash"):
+        Accelerator(machine.device, design=MachineDesign(**design_entry("ours", SMALL.replace(**changes))))
+    less = design_entry("ours", SMALL.replace(groups=2))
+    assert Accelerator(machine.device, design=MachineDesign(**less)).configuration.table.parameters["groups"] == 4
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -17,13 +17,15 @@ from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.rtl.shell.table import needed_table
 from gradloom.rtl.soc import soc_sources
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, SoCHost, build_soc
+from gradloom.systems.alone import identity
 from gradloom.systems.text.program.engines.linear import LayerMap
 from gradloom.systems.text.run.linear import START, LinearMachine, choose_exponents, mathematics, reference_step
 
-from .conftest import SMALL, make_layer
+from .conftest import MACHINE, SMALL, make_layer
 
 RATE = 0.01
 WINDOW = 1 << 16
@@ -78,14 +80,14 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
         JobResult(name="dx[0,0]", offset=place.dx, fraction=31),
         JobResult(name="adapterA", offset=place.a, kind=ResultKind.SUM, words=4 * 48),
     )
-    host = SoCHost(soc, results)
+    host = SoCHost(soc, SMALL, results)
     expected = reference_step(layer, e, RATE)
     found = LinearMachine(SMALL, host=host).step(layer, e, RATE)
     assert found.saturated == expected.saturated
     for name, words in found.tensors.items():
         assert np.array_equal(words, expected.tensors[name]), name
     y, dx = expected.tensors["y"][0, 0], expected.tensors["dx"][0, 0]
-    assert soc.lines[:3] == ["gradloom: edge=16,columns=4,rank=4,tokens=8", "card: none", "ready"]
+    assert soc.lines[:3] == [identity(SMALL), "card: none", "ready"]
     assert host.lines[0].startswith("program: ") and host.lines[0].endswith(" commands")
     assert host.lines[2:] == [
         f"y[0,0] = {fixed(int(y), e.y)}",
@@ -101,7 +103,7 @@ class CardHost(SoCHost):
     """Leaves to a memory card what it would put in memory itself, where ``sections`` have a place for it."""
 
     def __init__(self, soc, results=()):
-        super().__init__(soc, results)
+        super().__init__(soc, SMALL, results)
         self.sections = []
 
     def store(self, offset, values):
@@ -133,27 +135,50 @@ def test_the_processor_costs_the_accelerator_no_cycle(soc, machine):
     """It polls registers, and leaves memory alone until the end."""
     layer = make_layer(64, 64, 8, 4, seed=4)
     e = choose_exponents(layer, mathematics(layer, RATE))
-    found = LinearMachine(SMALL, host=SoCHost(soc)).step(layer, e, RATE)
+    found = LinearMachine(SMALL, host=SoCHost(soc, SMALL)).step(layer, e, RATE)
     assert found.cycles == machine.step(layer, e, RATE).cycles
 
 
 def test_an_error_is_told_and_the_next_program_runs(soc):
     bad = commands((CONTROL, ControlOpcode.FENCE, {}), (LINEAR, 0, {"inner": 1, "outer": 1, "tokens": 0}))
-    assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(bad),))) == [
+    assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(bad),), machine=MACHINE)) == [
         "program: 3 commands",
         "error: BAD_OPERAND 0x00000012 at command 1, address 0x00000000: An operand is outside the engine's bounds.",
         "failed",
     ]
     assert soc.read_memory(0, 4) == FAILED
-    host = SoCHost(soc)
+    host = SoCHost(soc, SMALL)
     host.store(0, bad)
     with pytest.raises(ProgramError, match="BAD_OPERAND at command 1"):
         host.run(0, 3)
-    assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), runs=2),)))[-1] == "done"
+    assert (
+        soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), runs=2),), machine=MACHINE))[-1] == "done"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"gelu": 1}, "gelu=0, must be at least 1 (--set gelu=1)"),
+        ({"features": 512}, "features=256, must be at least 512 (--set features=512)"),
+        ({"depth": 64}, "depth=128, must be 64 (--set depth=64)"),
+        ({"rank": 8}, "rank=4, must be 8 (--set rank=8)"),
+        ({"features": 128, "groups": 2, "lane_depth": 32}, None),
+    ],
+    ids=str,
+)
+def test_a_job_for_another_machine_does_not_run(started, changes, said):
+    """Programs for GELU are legal without it, and would compute SiLU; more than a job needs does not matter."""
+    machine = needed_table(SMALL.replace(**changes))
+    lines = started.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands()),), machine=machine))
+    if said is None:
+        assert lines[-1] == "done"
+    else:
+        assert lines == [f"error: the job is for another design: {said}", "failed"]
 
 
 def test_a_program_runs_as_often_as_asked(soc):
-    lines = soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), runs=3),)))
+    lines = soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), runs=3),), machine=MACHINE))
     assert [line.split(":")[0] for line in lines] == ["program", "run 1", "run 2", "run 3", "done"]
 
 
@@ -163,6 +188,7 @@ def spoilt(change, *, repair=True):
         window_bytes=WINDOW,
         programs=(JobProgram(commands()),),
         results=(JobResult(name="r", offset=64, kind=ResultKind.SUM, words=2),),
+        machine=MACHINE,
     )
     words = bytearray(job.header())
     for index, value in change.items():
@@ -175,7 +201,7 @@ def spoilt(change, *, repair=True):
         def header(self):
             return bytes(words)
 
-    return Spoilt(window_bytes=WINDOW, programs=(JobProgram(commands()),))
+    return Spoilt(window_bytes=WINDOW, programs=(JobProgram(commands()),), machine=MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -184,23 +210,23 @@ def spoilt(change, *, repair=True):
         ({1: 1}, True, "the header is of another layout"),
         ({2: 40000}, True, "the header has no such length"),
         ({2: 47}, True, "the header has no such length"),
-        ({25: 77}, False, "the header's sum is wrong"),
-        ({23: 2}, True, "the header has another number of programs or results"),
-        ({22: 2}, True, "the header has another number of programs or results"),
-        ({22: 0x1000_0001}, True, "the header has another number of programs or results"),
+        ({26: 77}, False, "the header's sum is wrong"),
+        ({23: 2}, True, "the header has another number of programs or results, or names no machine"),
+        ({22: 2}, True, "the header has another number of programs or results, or names no machine"),
+        ({22: 0x1000_0001}, True, "the header has another number of programs or results, or names no machine"),
         ({4: 0x4000_0000, 5: 4096}, True, "the window is outside the memory"),
         ({5: 0xFFFF_F000}, True, "the window is outside the memory"),
-        ({24: 2}, True, "a program is outside the window"),
-        ({24: WINDOW}, True, "a program is outside the window"),
-        ({25: 1 << 27}, True, "a program is outside the window"),
-        ({26: 1}, True, "the program's sum is wrong"),
-        ({31: 3}, True, "a result is outside the window"),
-        ({31: 0}, True, "a result has another number of words"),
-        ({31: 2}, True, "a result has another number of words"),
-        ({32: WINDOW - 4}, True, "a result is outside the window"),
-        ({33: 1 << 30}, True, "a result is outside the window"),
-        ({34: 32}, True, "a result is outside the window"),
-        ({25: 0, 26: 0}, True, "the driver refused the program"),
+        ({25: 2}, True, "a program is outside the window"),
+        ({25: WINDOW}, True, "a program is outside the window"),
+        ({26: 1 << 27}, True, "a program is outside the window"),
+        ({27: 1}, True, "the program's sum is wrong"),
+        ({32: 3}, True, "a result is outside the window"),
+        ({32: 0}, True, "a result has another number of words"),
+        ({32: 2}, True, "a result has another number of words"),
+        ({33: WINDOW - 4}, True, "a result is outside the window"),
+        ({34: 1 << 30}, True, "a result is outside the window"),
+        ({35: 32}, True, "a result is outside the window"),
+        ({26: 0, 27: 0}, True, "the driver refused the program"),
         ({4: 2048}, True, "the driver refused the window"),
         ({19: WINDOW}, True, "the step table is outside the window"),
         ({19: 4096}, True, "the step table is of another layout"),
@@ -219,7 +245,7 @@ def test_a_bad_header_is_refused(started, change, repair, message):
     started.write_memory(2048, commands())  # where a window at 2048 looks for it
     lines = started.run(spoilt(change, repair=repair))
     assert lines[-2:] == [f"error: {message}", "failed"]
-    assert started.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands()),)))[-1] == "done"
+    assert started.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands()),), machine=MACHINE))[-1] == "done"
 
 
 @pytest.mark.parametrize(
@@ -248,23 +274,35 @@ def test_a_job_without_what_its_prompts_need_is_refused(started, at, message):
         (lambda: JobKept(offset=0, bytes=32, store=64), "bytes=32"),
         (lambda: JobKept(offset=0, bytes=64, store=9), "store=9"),
         (lambda: JobKept(offset=0, bytes=64, store=64, every=0), "every=0"),
-        (lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(96)),)), "the job needs 96"),
+        (lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(96)),), machine=MACHINE), "the job needs 96"),
         (
             lambda: SocJob(
-                window_bytes=64, programs=(JobProgram(bytes(32)),), kept=JobKept(offset=0, bytes=128, store=8192)
+                window_bytes=64,
+                programs=(JobProgram(bytes(32)),),
+                kept=JobKept(offset=0, bytes=128, store=8192),
+                machine=MACHINE,
             ),
             "the job needs 128",
         ),
-        (lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(32)),), window_offset=64), "window_offset"),
-        (lambda: SocJob(window_bytes=64, programs=()), "1 to 180, not 0"),
-        (lambda: SocJob(window_bytes=512, programs=(JobProgram(bytes(32)),) * 5, table=64), "1 to 4 with a table"),
         (
-            lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(32)),), table=2),
+            lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(32)),), window_offset=64, machine=MACHINE),
+            "window_offset",
+        ),
+        (lambda: SocJob(window_bytes=64, programs=(), machine=MACHINE), "1 to 150, not 0"),
+        (
+            lambda: SocJob(window_bytes=512, programs=(JobProgram(bytes(32)),) * 5, table=64, machine=MACHINE),
+            "1 to 4 with a table",
+        ),
+        (
+            lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(32)),), table=2, machine=MACHINE),
             "table=2: must be a multiple of 4",
         ),
         (
             lambda: SocJob(
-                window_bytes=64, programs=(JobProgram(bytes(32)),), results=(JobResult(name="a", offset=0),) * 17
+                window_bytes=64,
+                programs=(JobProgram(bytes(32)),),
+                results=(JobResult(name="a", offset=0),) * 17,
+                machine=MACHINE,
             ),
             "at most 16",
         ),
@@ -287,6 +325,7 @@ def test_an_adapter_is_kept_after_each_run_and_goes_on(soc):
         window_bytes=WINDOW,
         programs=(JobProgram(commands(), runs=2),),
         kept=JobKept(offset=4096, bytes=128, store=store),
+        machine=MACHINE,
     )
     words, other = bytes(range(128)), bytes(128)
     soc.write_memory(job.window_offset + 4096, words)
@@ -318,6 +357,7 @@ def test_a_loss_is_told_in_nats_a_token(soc, loss, tokens, told):
         window_bytes=WINDOW,
         programs=(JobProgram(commands()),),
         results=(JobResult(name="loss", offset=4096, kind=ResultKind.LOSS, words=4),),
+        machine=MACHINE,
     )
     soc.write_memory(job.window_offset + 4096, struct.pack("<QQ", loss, tokens))
     lines = soc.run(job)
@@ -328,7 +368,7 @@ def test_a_loss_is_told_in_nats_a_token(soc, loss, tokens, told):
 
 
 def test_a_card_may_bring_a_job(soc):
-    job = SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), 64),))
+    job = SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), 64),), machine=MACHINE)
     image = io.BytesIO()
     write_card(
         image,
@@ -347,7 +387,7 @@ class PressedHost(SoCHost):
     the program once more."""
 
     def __init__(self, soc):
-        super().__init__(soc)
+        super().__init__(soc, SMALL)
         self.after, self.stored, self.greeting = 0, [], []
 
     def store(self, offset, values):
@@ -358,6 +398,7 @@ class PressedHost(SoCHost):
         job = SocJob(
             window_bytes=self.window_bytes,
             programs=(JobProgram(self.fetch(offset, 32 * commands), offset, checked=False),),
+            machine=MACHINE,
         )
         self.soc.write_memory(4, job.header()[4:])
         self.soc.write_memory(0, job.header()[:4])
@@ -373,7 +414,7 @@ class PressedHost(SoCHost):
         with pytest.raises(SimulationError, match="silent"):
             self.soc.hear(1)
         self.soc.write_memory(0, bytes(4))
-        self.soc.set("read_latency", 4000)
+        self.soc.set("read_latency", 16000)
         self.soc.set("restart", 0)
         self.greeting = [self.soc.hear()]
         while self.greeting[-1] != "card: none":
@@ -403,7 +444,7 @@ def test_the_button_restarts_the_processor_alone(program):
         greetings.append(host.greeting)
     soc.close()
     for first, *others in greetings:
-        assert first.endswith("gradloom: edge=16,columns=4,rank=4,tokens=8") and others[-1] == "card: none"
+        assert first.endswith(identity(SMALL)) and others[-1] == "card: none"
     stopped = [others[0] == "accelerator: stopped" for _, *others in greetings]
     assert any(stopped) and not all(stopped)
 
@@ -443,7 +484,7 @@ def test_what_any_compiler_here_makes_does_the_same(program, tmp_path):
         image.parent.mkdir()
         image.write_text(image_text(build(compiler), compiler.name, sources_sum()))
         soc = SimulatedSoC(program, image=image)
-        assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands()),)))[-1] == "done"
+        assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands()),), machine=MACHINE))[-1] == "done"
         soc.close()
 
 

@@ -88,7 +88,14 @@ uint32_t host_cycles() { return cycles; }
 static uint32_t registers[1024];
 // The forward cache may hold words of another job, until it is cleared.
 static bool stale = true;
-uint32_t host_read(void *, uint32_t offset) { return registers[offset / 4]; }
+// The machine table, which the command line of the compiler gives.
+static const char table[512] = TABLE;
+uint32_t host_read(void *, uint32_t offset) {
+    if (offset != offsetof(gradloom_t, TABLE_WORD)) return registers[offset / 4];
+    uint32_t word;
+    memcpy(&word, table + 4 * (registers[offsetof(gradloom_t, TABLE_PLACE) / 4] & 127), 4);
+    return word;
+}
 void host_write(void *, uint32_t offset, uint32_t value) {
     if (offset != offsetof(gradloom_t, CONTROL) || !(value & GRADLOOM__CONTROL__BELL_bm)) {
         if (offset == offsetof(gradloom_t, CACHE_CLEAR)) stale = false;

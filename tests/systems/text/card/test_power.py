@@ -40,14 +40,14 @@ def references():
 def board(program, references, frozen, adapters, tmp_path, monkeypatch):
     monkeypatch.setattr("gradloom.systems.text.card.job._ERASED", 512)
 
-    def make(layers=(1,), **how):
+    def make(layers=(1,), config=CONFIG, **how):
         used = {
             name: replace(each, b=np.zeros_like(each.b))
             for name, each in adapters.items()
             if int(name.split(".")[2]) in layers
         }
         made = board_job(
-            qlora_course(frozen, TEXTS, used, [0, 1], RULE, STEPS), CONFIG, **({"every": 1, "cycles": 0} | how)
+            qlora_course(frozen, TEXTS, used, [0, 1], RULE, STEPS), config, **({"every": 1, "cycles": 0} | how)
         )
         if layers not in references:
             references[layers] = Reference(made, frozen, used, [0, 1], RULE, TEXTS)
@@ -109,6 +109,16 @@ def test_power_may_go_again_and_again(board):
     # All is done: nothing runs, and nothing is written.
     lines, (_, _, stored, runs, _) = each.power()
     assert (runs, stored, lines[-2]) == (0, 0, "done")
+
+
+def test_a_card_for_another_machine_does_not_run(board):
+    """Neither a step nor a block of the card is written; a card for less than there is runs."""
+    each = board(config=CONFIG.replace(features=2 * CONFIG.features))
+    lines, (_, _, stored, runs, _) = each.power()
+    said = f"features={CONFIG.features}, must be at least {2 * CONFIG.features} (--set features={2 * CONFIG.features})"
+    assert (runs, stored, lines[-2]) == (0, 0, "failed") and f"error: the job is for another design: {said}" in lines
+    lines, (_, _, _, runs, _) = board(config=CONFIG.replace(groups=CONFIG.groups // 2)).power()
+    assert (runs, lines[-2]) == (STEPS, "done")
 
 
 def test_limits_stop_a_job_where_it_goes_on_later(board):

@@ -14,6 +14,7 @@ from gradloom.json_file import json_text
 from gradloom.output import grouped
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.shell.table import needed_table
 
 from ..operations.base import SPARE
 from ..operations.blocks.head import LOSS, TARGETS
@@ -196,6 +197,7 @@ def board_job(
     job = SocJob(
         window_bytes=window,
         programs=tuple(made.placed),
+        machine=needed_table(config),
         watchdog=_WATCHDOG,
         kept=kept,
         limits=limits or Limits(),
