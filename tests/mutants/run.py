@@ -234,7 +234,7 @@ class Bench:
                 self.timed(tests)
                 if (longer := self.limit(tests)) > limit:
                     found, test = self.changed(change, tests, longer)
-            elif found == "failed" and test not in self.took:
+            elif found == "failed" and (self.folder / test.partition("::")[0]).is_file() and test not in self.took:
                 self.timed(test)
             if found != "lived":
                 return found, test

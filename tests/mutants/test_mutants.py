@@ -158,6 +158,13 @@ def test_what_runs_from_an_image_is_judged_by_tests_that_run_it():
     assert not images_of(Path("firmware/chip/soc_image.py"))
 
 
+def test_a_change_that_a_compiler_refuses_is_found(monkeypatch):
+    """No test has failed, so none is timed without the change."""
+    monkeypatch.setattr(Bench, "__init__", lambda bench: vars(bench).update(folder=ROOT, took={}))
+    monkeypatch.setattr(Bench, "changed", lambda *_: ("failed", "the compiler of soc"))
+    assert Bench().judge(drawn(["firmware/chip/runs"], 1, 0)[0]) == ("failed", "the compiler of soc")
+
+
 def test_every_source_has_a_room():
     listed = subprocess.run(["git", "ls-files", "--", *run.ROOMS], cwd=ROOT, capture_output=True, text=True, check=True)
     sources = [Path(each) for each in listed.stdout.splitlines() if each.endswith((".py", ".c", ".v"))]
