@@ -249,6 +249,7 @@ def test_an_accelerator_that_fails_ends_the_answer(said):
         ({"job": {JOB_ANSWERS: BYTES - 80}.items()}, "the description of prompts is outside the window"),
         ({"program": PROGRAM + 4}, "the description of prompts is outside the window"),
         ({"program": BYTES}, "the description of prompts is outside the window"),
+        ({"program": 0, "commands": BYTES // 32}, "open"),
         ({"commands": BYTES // 32 + 1}, "the description of prompts is outside the window"),
         ({"features": FEATURES - 2}, "the description of prompts is outside the window"),
         ({"shift": 31}, "open"),
