@@ -1,6 +1,6 @@
 """Parameters of hardware: bounds and their words, what is merged by inheritance, and blocks of memories."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pytest
 
@@ -78,6 +78,7 @@ def test_blocks_of_a_memory_are_those_of_its_cheapest_shape():
     for bits, words, halves in (
         *((1, 1, 1), (36, 512, 1), (37, 512, 2), (36, 513, 2), (72, 512, 2), (18, 1024, 1), (9, 2048, 1)),
         *((4, 4096, 1), (5, 4096, 2), (2, 8192, 1), (1, 16384, 1), (1, 16385, 2), (3, 8192, 2), (8, 4096, 2)),
+        *((18, 1025, 2), (9, 2049, 2), (4, 4097, 2), (2, 8193, 2)),
         *((72, 4096, 16), (19, 1024, 2), (10, 2048, 2), (130, 600, 8), (12, 40000, 30)),
     ):
         shapes = ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384))
@@ -92,8 +93,8 @@ def test_a_shell_is_built_as_it_is_configured():
     assert [port_bits(256, ports) for ports in (1, 2, 4)] == [256, 128, 128] and port_bits(64, 2) == 64
     found = ShellParameters(ports=2, outstanding=8, address_bits=40)
     assert found.bus == {"data_bits": 128, "address_bits": 40, "ports": 2}
-    assert found.counted.block_rams == {"port queues": 2 * block_rams(130, 8 * 16)}
-    assert ShellParameters().counted.block_rams == {}
+    assert found.counted.block_rams == {"port queues": 2 * 2.0}
+    assert ShellParameters().counted.block_rams == {} and ShellParameters().port_bits == 128
     for name, allowed in (
         ("address_bits", (32, 64)),
         ("cache_slots", (64, 32768)),
@@ -105,6 +106,11 @@ def test_a_shell_is_built_as_it_is_configured():
         ("clock_mhz", (1, 1000)),
     ):
         assert (ShellParameters.smallest(name, 0), ShellParameters.largest(name)) == allowed
+    for name, value in (("queue_depth", 6), ("outstanding", 6), ("ports", 3)):
+        with pytest.raises(ValueError, match=f"{name}={value}: must be a power of two"):
+            ShellParameters(**{name: value})
+    assert ShellParameters(clock_mhz=62.5).clock_mhz == 62.5
+    assert not any(each.metadata["mesh"] for each in fields(ShellParameters))
     assert ShellParameters() == ShellParameters(
         address_bits=32, cache_slots=64, queue_depth=16, outstanding=16, requests=0, forwards=0, ports=1, clock_mhz=200
     )
