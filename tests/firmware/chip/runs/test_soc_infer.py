@@ -173,6 +173,8 @@ def test_tokens_of_a_prompt_go_through_the_program_and_the_likeliest_follow(said
 def test_of_equal_logits_the_first_is_taken_and_a_token_ends_the_answer(said):
     found = said(image(), ask(4, most=9, stop=0), "step 2 0", "step 3 0")
     assert found == ["open", state("answers", 0), run(0), f"token{numbers(9, 0, 0)}", state("answered", 1)]
+    found = said(image(), f"word {LOGITS + 12} 5", ask(4, most=2, stop=0), "step 4 0")
+    assert found[2:] == [run(0), f"token{numbers(9, 0, 3)}", run(1), f"token{numbers(9, 1, 3)}", state("answered", 2)]
     negative = [f"word {LOGITS + 4 * number} {(1 << 32) - 1 - (number == 2)}" for number in range(VOCABULARY)]
     found = said(image(), *negative[:2], negative[2], ask(4, most=1, adapter=2), "step 2 0")
     assert found[-2] == f"token{numbers(9, 0, 3)}"
@@ -218,6 +220,7 @@ def test_one_prompt_at_a_time_and_the_same_again_is_told_its_state(said):
         (ask(4, adapter=2), None),
         (ask(4, adapter=3), "there is no such adapter"),
         (ask(VOCABULARY - 1), None),
+        *((ask(*tokens), "a token is beyond the vocabulary") for tokens in ((VOCABULARY, 4), (4, 1 << 31, 4))),
         (ask(4, VOCABULARY), "a token is beyond the vocabulary"),
         *((f"line ask{numbers(*range(1, 1 + count))}", "") for count in range(4)),
         ("line asks 00000009", ""),
