@@ -40,8 +40,11 @@ def words(*values):
     return struct.pack(f"<{len(values)}I", *(value & 0xFFFFFFFF for value in values))
 
 
-def table(columns=5, steps=1):
-    """The five words of the one command are a position, a row, angles, an adapter, and an exponent of that adapter."""
+def table(columns=5, steps=1, missing=0):
+    """The five words of the one command are a position, a row, angles, an adapter, and an exponent of that adapter.
+
+    ``missing``: words at the end, where its one adapter is.
+    """
     head, field, command = 48 + 8 + 5 * 24, 12, 4
     rows = head + 5 * field + command
     adapter = rows + 4 * columns * steps
@@ -53,6 +56,7 @@ def table(columns=5, steps=1):
     for variable in (1, 2, 3, 4, columns + 1):
         body += words(32 << 8, 0, variable + 1)
     body += words(0) + words(*(0,) * columns * steps) + words(*(0,) * 16)
+    body = body[: len(body) - 4 * missing]
     return words(0x54534C47, 1, 16 + len(body), zlib.crc32(body)) + body
 
 
@@ -278,6 +282,7 @@ def test_an_accelerator_that_fails_ends_the_answer(said):
             for name in ("base", "start", "kept")
         ),
         ({"steps": table(columns=6)}, "the table of prompts has other columns"),
+        ({"steps": table(missing=1)}, "the step table has another number of rows or adapters"),
         ({"steps": bytes(400)}, "the step table is of another layout"),
     ],
 )
