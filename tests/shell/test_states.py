@@ -7,7 +7,7 @@ from gradloom.rtl.shell.sequencer.sequencer import Sequencer
 from gradloom.sim.bench.engine import simulate
 
 
-@pytest.mark.parametrize("idle_from", [0, 1, 3, 4, 5, 20])
+@pytest.mark.parametrize("idle_from", [0, 4, 20])
 def test_a_reset_takes_4_cycles_and_ends_within_4_of_an_idle_bus(idle_from):
     """Engines and bus are reset meanwhile, and the machine is busy."""
     sequencer, high = Sequencer(IMAGES, data_bits=128, slots=64, depth=4), []
