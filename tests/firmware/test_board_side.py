@@ -289,7 +289,8 @@ def test_pynq_refuses_a_clock_that_the_design_is_not_made_for(pynq, monkeypatch)
             with pytest.raises(ValueError, match="PYNQ runs the design at 200 MHz, it is made for 187.5"):
                 PynqTransport("design.bit")
         else:
-            PynqTransport("design.bit").close()
+            with PynqTransport("design.bit") as transport:
+                assert transport.window_size == 64 << 20
 
 
 def test_pynq_refuses_another_design_and_a_bad_window(pynq):

@@ -12,7 +12,7 @@ from gradloom.firmware.jobs.agent import serve
 from gradloom.firmware.jobs.board_device import BoardDevice
 from gradloom.firmware.jobs.frames import PIECE, Channel, ChannelTimeout, FrameError
 from gradloom.firmware.jobs.job import JobError
-from gradloom.firmware.jobs.remote import LARGE, AgentTransport, Connection, RemoteError
+from gradloom.firmware.jobs.remote import LARGE, Agent, AgentTransport, Connection, JobFailed, RemoteError
 
 
 @pytest.fixture
@@ -190,3 +190,55 @@ def test_what_is_in_memory_is_not_sent_again(machine_served):
     asked.clear()
     held.write_memory(0, bytes(LARGE - 1))
     assert asked == [("store", LARGE - 1)]
+
+
+class Played:
+    """A connection with the answers that it is given."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def ask(self, message, data=b""):
+        self.asked.append(message)
+        return self.next()
+
+    def next(self):
+        return self.answers.pop(0)
+
+
+def client(*answers):
+    made = Agent.__new__(Agent)
+    made.connection = Played(*answers)
+    return made
+
+
+def test_a_job_is_followed_to_its_end():
+    """By one question; what is not done at the end is an error, with what the board said of it."""
+
+    def told(state, *lines, end=False, **more):
+        return {"status": {"state": state}, "lines": list(lines), "end": end, **more}, b""
+
+    agent = client(told("running", "a", "b"), told("running"), told("done", "c", end=True))
+    assert [lines for _, lines in agent.follow("x")] == [["a", "b"], [], ["c"]]
+    assert agent.connection.asked == [{"do": "follow", "name": "x"}]
+    failed = told("failed", end=True, failed={"message": "it stopped", "code": 7})
+    with pytest.raises(JobFailed, match="^it stopped$") as error:
+        list(client(failed).follow("x"))
+    assert error.value.code == 7
+    with pytest.raises(RemoteError, match="^job x is interrupted: start it again"):
+        list(client(told("running"), told("interrupted", end=True)).follow("x"))
+
+
+def test_jobs_are_told_by_name():
+    assert client(({"jobs": {"a": {"state": "done"}}}, b"")).jobs() == {"a": {"state": "done"}}
+
+
+def test_a_file_comes_in_parts_and_whole(tmp_path):
+    agent = client(({"size": 5}, b"abc"), ({"size": 5}, b"de"))
+    agent.fetch("x", "result.bin", tmp_path / "result")
+    assert (tmp_path / "result").read_bytes() == b"abcde"
+    assert [each["at"] for each in agent.connection.asked] == [0, 3]
+    client(({"size": 0}, b"")).fetch("x", "result.bin", tmp_path / "result")
+    assert (tmp_path / "result").read_bytes() == b""
+    with pytest.raises(RemoteError, match="^result.bin of job x ended early$"):
+        client(({"size": 5}, b"abc"), ({"size": 5}, b"")).fetch("x", "result.bin", tmp_path / "result")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import types
 
 import pytest
 
@@ -226,3 +227,23 @@ def test_more_block_rams_than_a_board_has_are_refused():
     ):
         with pytest.raises(ValueError, match=re.escape(says)):
             check_fit(config.replace(**change), boards.find("kv260"))
+
+
+@pytest.mark.parametrize("name", ["dsp", "block_rams", "ultra_rams", "bits"])
+def test_a_design_may_take_all_that_a_board_has_and_no_more(name):
+    """Bits are those of both kinds of memory; what is refused is told with its largest part."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Design(Parameters):
+        few: int = parameter(1, 0, 1 << 30)
+        most: int = parameter(1, 0, 1 << 30)
+
+        def resources(self):
+            return Resources(**{name: {"few": self.few, "most": self.most}})
+
+    board = types.SimpleNamespace(name="b", dsp=20, bram36=30, uram=40)
+    has = {"dsp": 20, "block_rams": 30, "ultra_rams": 40, "bits": (30 * 36 + 40 * 288) * 1024}[name]
+    check_fit(Design(few=2, most=has - 2), board)
+    told = rf"^b has {has:,} .*, this design needs {has + 1:,} \({has - 1:,} for most\): make the \w+ smaller$"
+    with pytest.raises(ValueError, match=told):
+        check_fit(Design(few=2, most=has - 1), board)

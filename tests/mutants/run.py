@@ -78,8 +78,17 @@ def images_of(path: Path) -> list[str]:
     return [main for main in IMAGES if path.parts[0] == "firmware" and path.name in sources(main)]
 
 
+def engine_of(path: Path, root: Path = ROOT) -> list[Path]:
+    """Tests of the engine whose time or whose reference a source is: an engine has one name in all its places."""
+    named = root / "tests/engines" / path.stem
+    return sorted(named.rglob("test_*.py")) if path.parent.as_posix() in ("sim/time", "sim/reference") else []
+
+
 def files_of(path: Path, root: Path = ROOT) -> list[str]:
-    """Files of tests of a source's room: its own, those that name it, the others; then those that run an image."""
+    """Files of tests of a source's room: its own, those that name it, the others.
+
+    Then those of its engine, and those that run an image.
+    """
     # Of C and Verilog a file's name: all tests speak of gradloom, and few of gradloom.c.
     word = re.compile(rf"\b{path.stem}" + (r"\b" if path.suffix == ".py" else r"""(\.[cv]\b|["'])"""))
 
@@ -87,7 +96,7 @@ def files_of(path: Path, root: Path = ROOT) -> list[str]:
         return not file.stem.startswith(f"test_{path.stem}"), -len(word.findall(file.read_text())), file
 
     running = [root / each for main in images_of(path) for each in _RUN[main]]
-    found = sorted((root / room_of(path, root)).rglob("test_*.py"), key=far)
+    found = sorted((root / room_of(path, root)).rglob("test_*.py"), key=far) + engine_of(path, root)
     for each in running:
         found += sorted(each.glob("test_*.py")) if each.is_dir() else [each]
     return list(dict.fromkeys(each.relative_to(root).as_posix() for each in found))
@@ -234,7 +243,7 @@ class Bench:
                 self.timed(tests)
                 if (longer := self.limit(tests)) > limit:
                     found, test = self.changed(change, tests, longer)
-            elif found == "failed" and test not in self.took:
+            elif found == "failed" and (self.folder / test.partition("::")[0]).is_file() and test not in self.took:
                 self.timed(test)
             if found != "lived":
                 return found, test

@@ -149,6 +149,13 @@ def test_tests_that_name_a_source_come_first(tmp_path):
     ]
 
 
+def test_an_engines_time_and_reference_are_judged_by_its_tests_too():
+    own = files_of(Path("sim/time/norm.py"))
+    assert own[-1] == "tests/engines/norm/test_wide.py" and "tests/sim/test_perf.py" in own
+    assert "tests/engines/update/test_codes.py" in files_of(Path("sim/reference/update.py"))
+    assert not any(each.startswith("tests/engines") for each in files_of(Path("sim/time/shell/bus.py")))
+
+
 def test_what_runs_from_an_image_is_judged_by_tests_that_run_it():
     own = files_of(Path("firmware/chip/runs/soc_main.c"))
     assert images_of(Path("firmware/chip/runs/soc_main.c")) == ["soc"] and "tests/soc/test_serve.py" in own
@@ -156,6 +163,13 @@ def test_what_runs_from_an_image_is_judged_by_tests_that_run_it():
     assert images_of(Path("firmware/driver/gradloom.c")) == ["soc", "tuner"]
     assert files_of(Path("firmware/chip/runs/tuner_main.c"))[-1] == "tests/boards/ulx3s/test_data.py"
     assert not images_of(Path("firmware/chip/soc_image.py"))
+
+
+def test_a_change_that_a_compiler_refuses_is_found(monkeypatch):
+    """No test has failed, so none is timed without the change."""
+    monkeypatch.setattr(Bench, "__init__", lambda bench: vars(bench).update(folder=ROOT, took={}))
+    monkeypatch.setattr(Bench, "changed", lambda *_: ("failed", "the compiler of soc"))
+    assert Bench().judge(drawn(["firmware/chip/runs"], 1, 0)[0]) == ("failed", "the compiler of soc")
 
 
 def test_every_source_has_a_room():

@@ -18,11 +18,11 @@ def test_areas_lie_one_after_the_other_at_multiples():
 
 def test_a_copy_goes_on_by_itself():
     held = MemoryMap()
-    held.place("w", 70, AreaKind.FROZEN)
+    assert held.place("none", 0) == held.place("w", 70, AreaKind.FROZEN) == 0
     later = held.copy()
     later.place("m", 8, AreaKind.LEARNT)
     later.offsets["alias"] = 0
-    assert held.end == 128 and list(held.offsets) == ["w"]
+    assert held.end == 128 and list(held.offsets) == ["none", "w"]
     assert later.of(AreaKind.LEARNT) == [(128, 8)] and later.of(AreaKind.FROZEN) == [(0, 70)] and later["alias"] == 0
 
 

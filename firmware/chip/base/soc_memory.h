@@ -19,13 +19,13 @@
 #define GL_BOARD_TEMPERATURE() 0u
 #endif
 
-/* Cycles of the clock, which wrap around. */
+/* Cycles of the clock, which wrap around: rdcycle, without the name of an extension that a compiler may not know. */
 #ifndef GL_BOARD_CYCLES
 static inline uint32_t gl_cycles(void)
 {
     uint32_t now;
 
-    __asm__ volatile("rdcycle %0" : "=r"(now));
+    __asm__ volatile(".insn i 0x73, 2, %0, x0, -1024" : "=r"(now));
     return now;
 }
 #define GL_BOARD_CYCLES gl_cycles

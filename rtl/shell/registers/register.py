@@ -61,9 +61,6 @@ class Register:
     title: str
     description: str
 
-    def __getitem__(self, name):
-        return next(f for f in self.fields if f.name == name)
-
     @property
     def readable(self):
         return any(f.readable for f in self.fields)

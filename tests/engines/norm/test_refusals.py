@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradloom.rtl.engines.norm.spec import SPEC
 from gradloom.rtl.formats.tiles.codes import WIDE
 from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
 from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
@@ -194,3 +195,7 @@ def test_the_model_refuses_what_a_program_must_not_ask():
         script.model.load("a", tile_argument(0, 2, 8), bytes(40))
     with pytest.raises(ValueError, match="must be o"):
         script.model.store("o", tile_argument(0, 2, 8), 2)
+
+
+def test_operands_may_be_forwarded_and_gains_may_not():
+    assert {port.name: port.forwards for port in SPEC.loads} == {"a": True, "b": True, "gain": False}

@@ -13,6 +13,7 @@ from gradloom.firmware.device.host import Accelerator
 from gradloom.firmware.device.selftest import run_selftest
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES
+from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 from gradloom.rtl.shell.table import machine_table, table_words
 
@@ -81,8 +82,8 @@ def library(tmp_path_factory):
     return ctypes.CDLL(str(folder / "selftest.so"))
 
 
-def said(library, machine):
-    """Lines of the UART, and the exit code."""
+def said(library, machine, action=None):
+    """Lines of the UART, and what ``action`` returns: the exit code of the self-test."""
     text, faults = [], []
 
     def guarded(action):
@@ -106,7 +107,7 @@ def said(library, machine):
         place.in_dll(library, f"host_{name}").value = ctypes.cast(function, place).value
     window = ctypes.c_char.from_buffer(machine.memory)
     ctypes.c_size_t.in_dll(library, "host_memory").value = ctypes.addressof(window)
-    code = library.gl_selftest()
+    code = (action or library.gl_selftest)()
     del window
     assert not faults, faults
     return b"".join(text).decode().splitlines(), code
@@ -159,3 +160,31 @@ def test_a_byte_that_changes_is_found_where_words_come_back(library, classes, fl
     assert found == (flipped // 2 % 16 < classes) and (found or lines[-1] == "done")
     host = run_selftest(Accelerator(Played(flipped=flipped, classes=classes), timeout=1))
     assert [ok for name, ok, _ in host if name == "copy"] == [not found]
+
+
+def test_a_program_runs_to_its_end_and_what_stops_it_is_told(library):
+    """Meanwhile something else is done, as often as the processor looks."""
+    device, looks = ctypes.create_string_buffer(256), []
+    meanwhile = ctypes.CFUNCTYPE(None)(lambda: looks.append(0))
+
+    def run(program, offset=64, commands=2, meanwhile=None):
+        machine = Played(delay=3)
+        machine.memory[64 : 64 + len(program)] = program
+        machine.values["WINDOW_SIZE"] = machine.window_size
+
+        def action():
+            assert library.find_device(device) == 0
+            return library.run_program(device, offset, commands, meanwhile)
+
+        lines, code = said(library, machine, action)
+        assert lines[0].startswith("gradloom: rows=25,")
+        return lines[1:], code, machine
+
+    end, unknown = bytes(COMMAND_BYTES), (9 << 8).to_bytes(COMMAND_BYTES, "little")
+    lines, code, machine = run(end, meanwhile=meanwhile)
+    assert (lines, code, machine.bells, len(looks)) == ([], 0, 1, 4) and not machine.values["IRQ_STATUS"]
+    lines, code, machine = run(unknown + end)
+    name = f"{Error.UNKNOWN_ENGINE.name} 0x{Error.UNKNOWN_ENGINE:08x}"
+    assert len(lines) == 1 and lines[0].startswith(f"error: {name} at command 0, address 0x00000000: ") and code == -6
+    lines, code, machine = run(end, offset=68)
+    assert (lines, code, machine.bells) == (["error: the driver refused the program"], -3, 0)

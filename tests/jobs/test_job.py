@@ -1,11 +1,38 @@
-"""Losses that a job reads while its program runs, from bytes written by hand."""
+"""The plan of a job: which program answers at a position, and losses from bytes written by hand."""
 
 import struct
 from fractions import Fraction
 
 import pytest
 
-from gradloom.firmware.jobs.job import Losses
+from gradloom.firmware.jobs.job import AnsweringProgram, AnswerPlan, Losses
+
+
+def answering(rows, positions, counts, vocabulary=128):
+    programs = tuple(
+        AnsweringProgram(start, count, (0, 1), 0, (0, 0), 0, (), 0)
+        for start in range(0, positions, rows)
+        for count in counts
+    )
+    return AnswerPlan((1,), 4, (), positions, rows, vocabulary, 1, 0, 0, 1, programs)
+
+
+@pytest.mark.parametrize("rows, positions", [(64, 200), (8, 16), (64, 40)])
+def test_at_a_position_the_largest_program_answers_that_has_room(rows, positions):
+    """Of the position's tile: within it, within the context, and of no more tokens than are asked for."""
+    counts = (4, 1, 8)
+    plan = answering(rows, positions, counts)
+    for position in range(positions):
+        first = position - position % rows
+        for most in (1, 3, 4, 5, 8, 64):
+            found = plan.at(position, most)
+            room = min(most, first + rows - position, positions - position)
+            assert (found.position, found.count) == (first, max(each for each in counts if each <= room))
+        assert plan.at(position) == plan.at(position, 64)
+
+
+def test_logits_have_whole_tiles():
+    assert [answering(64, 64, (1,), vocabulary).logit_tiles for vocabulary in (1, 64, 65, 128)] == [1, 1, 2, 2]
 
 
 def test_sums_are_means_of_samples_up_to_the_first_that_is_not_there():

@@ -21,7 +21,7 @@ from gradloom.systems.diffusion.dataflows import (
 )
 from gradloom.systems.diffusion.unet import operations
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: What SCALE-Sim 3.0.0 printed for products m, k, n on an array: ``docs/examples/hardware/scale_sim.py``, ``simulate``.
 SCALE_SIM = {
     ("os", 8, 8): {(8, 8, 8): 21, (8, 20, 8): 33, (16, 40, 24): 323, (7, 5, 3): 18, (100, 30, 50): 4003},

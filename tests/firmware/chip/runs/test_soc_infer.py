@@ -40,8 +40,11 @@ def words(*values):
     return struct.pack(f"<{len(values)}I", *(value & 0xFFFFFFFF for value in values))
 
 
-def table(columns=5, steps=1):
-    """The five words of the one command are a position, a row, angles, an adapter, and an exponent of that adapter."""
+def table(columns=5, steps=1, missing=0):
+    """The five words of the one command are a position, a row, angles, an adapter, and an exponent of that adapter.
+
+    ``missing``: words at the end, where its one adapter is.
+    """
     head, field, command = 48 + 8 + 5 * 24, 12, 4
     rows = head + 5 * field + command
     adapter = rows + 4 * columns * steps
@@ -53,6 +56,7 @@ def table(columns=5, steps=1):
     for variable in (1, 2, 3, 4, columns + 1):
         body += words(32 << 8, 0, variable + 1)
     body += words(0) + words(*(0,) * columns * steps) + words(*(0,) * 16)
+    body = body[: len(body) - 4 * missing]
     return words(0x54534C47, 1, 16 + len(body), zlib.crc32(body)) + body
 
 
@@ -173,6 +177,8 @@ def test_tokens_of_a_prompt_go_through_the_program_and_the_likeliest_follow(said
 def test_of_equal_logits_the_first_is_taken_and_a_token_ends_the_answer(said):
     found = said(image(), ask(4, most=9, stop=0), "step 2 0", "step 3 0")
     assert found == ["open", state("answers", 0), run(0), f"token{numbers(9, 0, 0)}", state("answered", 1)]
+    found = said(image(), f"word {LOGITS + 12} 5", ask(4, most=2, stop=0), "step 4 0")
+    assert found[2:] == [run(0), f"token{numbers(9, 0, 3)}", run(1), f"token{numbers(9, 1, 3)}", state("answered", 2)]
     negative = [f"word {LOGITS + 4 * number} {(1 << 32) - 1 - (number == 2)}" for number in range(VOCABULARY)]
     found = said(image(), *negative[:2], negative[2], ask(4, most=1, adapter=2), "step 2 0")
     assert found[-2] == f"token{numbers(9, 0, 3)}"
@@ -218,6 +224,7 @@ def test_one_prompt_at_a_time_and_the_same_again_is_told_its_state(said):
         (ask(4, adapter=2), None),
         (ask(4, adapter=3), "there is no such adapter"),
         (ask(VOCABULARY - 1), None),
+        *((ask(*tokens), "a token is beyond the vocabulary") for tokens in ((VOCABULARY, 4), (4, 1 << 31, 4))),
         (ask(4, VOCABULARY), "a token is beyond the vocabulary"),
         *((f"line ask{numbers(*range(1, 1 + count))}", "") for count in range(4)),
         ("line asks 00000009", ""),
@@ -249,6 +256,7 @@ def test_an_accelerator_that_fails_ends_the_answer(said):
         ({"job": {JOB_ANSWERS: BYTES - 80}.items()}, "the description of prompts is outside the window"),
         ({"program": PROGRAM + 4}, "the description of prompts is outside the window"),
         ({"program": BYTES}, "the description of prompts is outside the window"),
+        ({"program": 0, "commands": BYTES // 32}, "open"),
         ({"commands": BYTES // 32 + 1}, "the description of prompts is outside the window"),
         ({"features": FEATURES - 2}, "the description of prompts is outside the window"),
         ({"shift": 31}, "open"),
@@ -274,6 +282,7 @@ def test_an_accelerator_that_fails_ends_the_answer(said):
             for name in ("base", "start", "kept")
         ),
         ({"steps": table(columns=6)}, "the table of prompts has other columns"),
+        ({"steps": table(missing=1)}, "the step table has another number of rows or adapters"),
         ({"steps": bytes(400)}, "the step table is of another layout"),
     ],
 )
