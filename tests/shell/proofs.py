@@ -82,12 +82,31 @@ PROOFS += [
             data_bits=_config.data_bits,
             address_bits=_config.address_bits,
             outstanding=_config.outstanding,
-            **({"forwards": _config.forwards} if _unit is WriteDMA else {}),
+            **({"forwards": _config.forwards, "ahead": _config.machine.engines.ahead} if _unit is WriteDMA else {}),
         ),
     )
     for _preset, _config in {**CONFIGS, _CDM: PRESETS[_CDM].config}.items()
     for _name, _rule, _depth, _within, _claim, _unit, _mutant in _MEMORY
     if _preset in CONFIGS or _unit is WriteDMA
+]
+
+PROOFS += [
+    Proof(
+        name=f"store-tells-{_CDM}",
+        rule="STORE tells ahead of what it asks for",
+        preset=_CDM,
+        method="induction",
+        depth=3,
+        found_within=10,
+        **pair(
+            axi.store_tells,
+            WriteDMA,
+            "ahead-of-none",
+            data_bits=PRESETS[_CDM].config.data_bits,
+            address_bits=PRESETS[_CDM].config.address_bits,
+            forwards=1,
+        ),
+    )
 ]
 
 #: Presets: their engines, and the commands that a queue holds.

@@ -1,6 +1,7 @@
 """The buses: AXI4-Lite as a subordinate, AXI4 as a manager."""
 
-from amaranth.hdl import Array, Cat, Mux, Signal
+from amaranth.hdl import Array, Cat, Mux, Signal, Value
+from amaranth.lib import data
 from amaranth.utils import exact_log2
 
 from gradloom.rtl.shell.bus.axi import BOUNDARY, BURST_BEATS
@@ -9,6 +10,7 @@ from gradloom.rtl.shell.bus.window import burst_beats
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 from gradloom.rtl.shell.registers.axilite import RegisterFile
 from gradloom.rtl.shell.registers.regtable import REGISTERS
+from gradloom.rtl.shell.signature import StoreOperands
 from gradloom.sim.proofs.claim import Claim
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "held",
     "load_returns",
     "store_returns",
+    "store_tells",
 ]
 
 
@@ -193,10 +196,10 @@ def _in_short_queue(claim, inside, name, depth, dma):
     return level
 
 
-def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
+def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0, ahead=False):
     """Bursts of STORE: at most 16 beats, within 4 KB, within the window."""
     claim = Claim()
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards, ahead=ahead)
     inside = claim.place(dma, memories=lambda memory: "any")
     base, size = _free_engine(claim, dma, address_bits=address_bits)
     _transfer(claim, inside, dma, size=size, data_bits=data_bits)
@@ -299,11 +302,11 @@ def _buffered(claim, inside, dma):
     claim.lemma("nothing_before_the_request", ~dma.o_request.valid | ((loose == 0) & asks))
 
 
-def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
+def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0, ahead=False):
     """A burst of STORE has as many beats as its address said, the last one marked; ``idle``: none flies."""
     claim = Claim()
     m = claim.m
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards, ahead=ahead)
     inside = claim.place(dma, memories=lambda memory: "words" if memory.depth == 4 else "any")
     claim.drive(dma)
     axi = dma.axi
@@ -412,10 +415,10 @@ def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=16):
     return claim
 
 
-def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
+def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0, ahead=False):
     """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and STORE is as after power-up once none flies."""
     claim = Claim()
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards, ahead=ahead)
     inside = claim.place(dma, memories=lambda memory: "any")
     claim.drive(dma)
     long = held(claim, dma.abort)
@@ -428,6 +431,31 @@ def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, for
     claim.check("buffer_empty", ~free | (inside["beats.level"] == 0))
     claim.check("takes_commands", ~free | dma.port.command.ready)
     claim.cover("free", free)
+    return claim
+
+
+def store_tells(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
+    """What STORE tells of ahead is what it asks for next, and stays until that is taken."""
+    claim = Claim()
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards, ahead=True)
+    inside = claim.place(dma, memories=lambda memory: "any")
+    claim.drive(dma)
+    command, ask = dma.port.command, dma.o_request
+    claim.holds("command", command, unless=dma.abort, assume=True)
+    payload, usual = Value.cast(ask.payload), ~dma.abort & ~claim.past(dma.abort, "aborted")
+    told = claim.past(dma.ahead & ~(ask.valid & ask.ready) & usual, "told")
+    claim.check("is_told_until_taken", ~told | dma.ahead)
+    claim.check("is_the_same_until_taken", ~told | (payload == claim.past(payload, "payload")))
+    claim.check("nothing_is_asked_for_untold", ~ask.valid | dma.ahead)
+    claim.check("each_is_told_once", ~claim.past(ask.valid & ask.ready, "taken") | ~dma.ahead)
+    claim.cover("told_of_what_waits", dma.ahead & inside.state("BURST"))
+    # What is told waits, or was taken.
+    args = data.View(StoreOperands, command.payload.args)
+    same = (ask.payload.beats == args.beats) & (ask.payload.source == args.source) & (ask.payload.arg == args.arg)
+    holds = inside.state("CHECK", "DECIDE") | ask.valid
+    claim.lemma("waits", ~dma.ahead | holds | ~usual | command.valid & same)
+    claim.lemma("was_taken", ~holds | dma.ahead)
+    claim.lemma("states", inside.state())
     return claim
 
 
