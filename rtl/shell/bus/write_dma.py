@@ -287,7 +287,7 @@ class WriteDMA(wiring.Component):
                         m.next = "IDLE"
         if self.asks_ahead:
             # The payload is that of a command which was taken, until its request is, else of the one that waits.
-            holds = fsm.ongoing("CHECK") | fsm.ongoing("DECIDE") | ask.valid
+            holds = fsm.ongoing("CHECK") | fsm.ongoing("DECIDE") | fsm.ongoing("REFUSE") | ask.valid
             with m.If(~holds):
                 # mutant ahead-of-none: m.d.sync += [*tell, self.ahead.eq(~self.abort)]
                 m.d.sync += [*tell, self.ahead.eq(port.command.valid & ~self.abort)]
