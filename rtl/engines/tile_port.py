@@ -1,6 +1,7 @@
 """Result slots of an engine on tiles, as STORE reads them."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from amaranth.hdl import signed
 from amaranth.lib import data, wiring
@@ -28,14 +29,13 @@ class ResultSignature(wiring.Signature):
     Parameters
     ----------
     banks : int
-        With 2, words of even columns and those of odd ones are there side by side, and who reads takes one of both.
+        With 2, words of an even column and those of the odd one behind it are there side by side.
 
     Members
     -------
     asked : slot of a record that may be asked for. refuse : there is none of this number, in the same cycle.
-    slot : slot of the record that is read. peak, some : exponent of the leading bit of its largest word, a cycle later;
-        a word is not 0.
-    read : 16 words in the next cycle: ``en``, ``row``, ``column`` in words of 16.
+    peak, some : exponent of the leading bit of its largest word, a cycle later; a word is not 0.
+    slot, read : 16 words of a record in the next cycle: ``en``, ``row``, ``column`` in words of 16.
     words, exponent : in the cycle after ``read``; the exponent is the row's.
     """
 
@@ -67,6 +67,7 @@ class TileStorePort(StorePort):
         Of the :class:`ResultSignature`: 1 or 2.
     """
 
+    ahead: ClassVar = True
     arg: data.StructLayout = field(default_factory=lambda: TileArgument)
     banks: int = 1
 

@@ -145,7 +145,7 @@ class TileResults(wiring.Component):
     write : ``{valid, slot, row, beat, mask, exponent, words}``: words of a row; its exponent is the last that was
         written. Lanes without ``mask`` do not count in ``peak``.
     fresh : ``{valid, slot}``: the slot is empty; this cycle's words count.
-    slot, read, words, exponent, peak, some : those of :class:`~.tile_port.ResultSignature`.
+    asked, slot, read, words, exponent, peak, some : those of :class:`~.tile_port.ResultSignature`.
     """
 
     latency = TilePeak.latency
@@ -170,6 +170,7 @@ class TileResults(wiring.Component):
                     )
                 ),
                 "fresh": In(data.StructLayout({"valid": 1, "slot": slot})),
+                "asked": In(slot),
                 "slot": In(slot),
                 "read": In(TileRead),
                 "words": Out(data.ArrayLayout(signed(WORD), 2 * _HALF)),
@@ -216,7 +217,7 @@ class TileResults(wiring.Component):
             peak.mask.eq(write.mask),
             peak.fresh.eq(self.fresh.valid),
             peak.fresh_slot.eq(self.fresh.slot),
-            peak.read.eq(self.slot),
+            peak.read.eq(self.asked),
             self.peak.eq(peak.peak),
             self.some.eq(peak.some),
         ]
@@ -228,6 +229,7 @@ def results_of(m, port, slots, platform, lanes=_HALF):
     results = place(m, "results", TileResults(slots=slots, lanes=lanes), platform)
     m.d.comb += [
         port.refuse.eq(port.asked >= slots),
+        results.asked.eq(port.asked),
         results.slot.eq(port.slot),
         results.read.eq(port.read),
         port.words[0].eq(results.words),

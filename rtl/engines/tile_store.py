@@ -1,5 +1,7 @@
 """Store port of tiles: words become codes with a power of two a tile."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -26,8 +28,8 @@ class CodeLane(wiring.Component):
     Members
     -------
     i, shift : word; it is multiplied by ``2**(15 - shift)``, ``shift`` 0 to 63. over : the shift would be below 0.
-    wide : the code has 16 bits, else 8; held from the word to its code. rest : with a shift for 16 bits and not
-        ``wide``, the code is what a code of 8 bits leaves; held, too.
+    wide : two cycles behind the word: the code has 16 bits, else 8. rest : a cycle before the code: with a shift for 16
+        bits and not ``wide``, it is what a code of 8 bits leaves.
     counts : a cycle before the code: else that is 0, and neither ``zeroed`` nor ``clipped``.
     o : the code. zeroed, clipped : it was.
     """
@@ -84,13 +86,14 @@ class CodeLane(wiring.Component):
             (Cat(fine, signs[2]).as_signed() + Cat(self.wide, Const(0, NARROW - 1), ~self.wide)) >> 1,
             signed(WIDE + 2),
         )
+        wide = registered(m, self.wide)
         # The lower byte counts from -128: a code of 8 bits is rounded at its first bit.
         most, low_byte = Const((1 << NARROW - 1) - 1, NARROW), fine[1 : NARROW + 1]
         up = (fine[0] & (low_byte != most)) | (low_byte == 1 << NARROW - 1)
         # mutant unrounded: below = registered(m, low_byte, NARROW)
         below = registered(m, (low_byte + up)[:NARROW])
         # The first bit of the code, those behind it, the sign and one between that a limit needs.
-        none = ~rounded[NARROW : WIDE - 1].any() & ~(self.wide & rounded[:NARROW].any())
+        none = ~rounded[NARROW : WIDE - 1].any() & ~(wide & rounded[:NARROW].any())
         first, extra, negative = rounded[WIDE - 1 :]
         high, low, beyond_it = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -101,7 +104,7 @@ class CodeLane(wiring.Component):
             beyond_it.eq(outside | Mux(negative, ~first, extra | (first & ~none))),
         ]
         code = Mux(self.rest, below << NARROW, rounded)
-        least = Cat(Const(1, NARROW), ~self.wide, Const(1 << WIDE - 2 - NARROW, WIDE - 1 - NARROW))
+        least = Cat(Const(1, NARROW), ~wide, Const(1 << WIDE - 2 - NARROW, WIDE - 1 - NARROW))
         m.d.sync += [
             self.o.eq(Mux(self.counts, Mux(high, (1 << WIDE - 1) - 1, Mux(low, least, code)), 0)),
             self.zeroed.eq(self.counts & ~self.rest & some & ~outside & ~(negative | extra | first) & none),
@@ -117,14 +120,15 @@ class TileStore(wiring.Component):
 
     ::
 
-        request --> walk over rows --> read
-                        |
-                        +--> exponent of the tile ---+
-                                                     v
-        words of the engines --> one of them --> 16 lanes of codes --> beats
+        next request --> exponent of its tile --+
+                                                v
+        request --> walk over rows --> read, header
+                                                |
+        words of the engines --> one of them --> lanes of codes --> beats
 
-    The record's header leaves :attr:`latency` cycles after the request, then 16 codes a cycle as long as beats are
-    taken: of codes of 16 bits a beat, of 8 bits half of one.
+    The record's header leaves :attr:`latency` cycles after the request, or is told ahead, then a beat a cycle as long
+    as beats are taken: but a beat of 32 codes of 8 bits takes two cycles from an engine with one bank of results.
+    What is told ahead begins when the last step of the record before is made, without a cycle between them.
     The exponent is the least with which the largest word's leading bit is within a code,
     :func:`~gradloom.rtl.formats.tiles.codes.stored`. A record of what codes of 8 bits leave has the exponent of codes
     of 16, and zeros where an end limits either.
@@ -138,18 +142,20 @@ class TileStore(wiring.Component):
     -------
     port : of the shell; ``arg`` as :data:`~gradloom.rtl.formats.tiles.records.TileArgument`. A slot that is not there,
         or another number of beats than the record has, is refused.
-    source : with the request: whose slot it is.
+    ahead : the payload of ``port.request`` is that of the next request, and stays until that is taken.
+    source : with the payload: whose slot it is.
     results_N : result slots of engine N.
     saturated, underflowed : words whose code was limited because an exponent ended, and became 0, in this cycle.
     """
 
-    latency = 4
+    latency = 3
 
     def __init__(self, *, banks=(1,)):
         self.banks = banks
         super().__init__(
             {
                 "port": In(StoreSignature(8 * BEAT)),
+                "ahead": In(1),
                 "source": In(range(max(len(banks), 2))),
                 **{f"results_{n}": Out(ResultSignature(count)) for n, count in enumerate(banks)},
                 "saturated": Out(8),
@@ -164,49 +170,27 @@ class TileStore(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        depth = 16
-        tag = data.StructLayout({"valid": 1, "header": 1, "upper": 1, "count": range(WORDS + 1)})
+        depth, banks = 16, max(self.banks)
+        tag = data.StructLayout(
+            {"valid": 1, "header": 1, "upper": 1, "wide": 1, "rest": 1, "count": range(banks * WORDS + 1)}
+        )
         m.submodules.queue = queue = SyncFIFOBuffered(width=8 * BEAT, depth=depth)
         credit = Signal(range(depth + 1), init=depth)
-        request, asked = self.port.request, Signal(TileArgument)
-        arg, source, busy, begins = Signal(TileArgument), Signal.like(self.source), Signal(), Signal(4)
-        m.d.comb += [asked.eq(request.p.arg), request.ready.eq(~busy)]
-        # Beats of a row less 1, of 16 codes of 16 bits or of 32, and of the record.
-        row_beats = Mux(asked.wide, asked.features[4:], asked.features[5:])
-        expected = Signal(range(EDGE * EDGE // WORDS + 2))
-        m.d.comb += expected.eq((asked.rows + 1) * (row_beats + 1) + 1)
-        missing = Array(each.refuse for each in self.results)[self.source]
-        m.d.sync += self.port.refuse.eq(missing | (request.p.beats != expected))
-        row, column, go, ends = Signal(range(EDGE)), Signal(range(EDGE // WORDS)), Signal(), Signal()
-        with m.If(request.valid & request.ready):
-            m.d.sync += [arg.eq(asked), source.eq(self.source), busy.eq(1), begins.eq(1)]
-            m.d.sync += [row.eq(0), column.eq(0)]
-        with m.Else():
-            m.d.sync += begins.eq(begins << 1)
+        asked, held = Signal(TileArgument), Signal()
+        after, exponent, gone = self._next(m, asked, held)
 
-        # The tile's exponent, in two steps; ``begins[3]`` sends the header.
-        e, zero, gone = Signal(signed(PEAK + 1)), Signal(), Signal()
-        exponent, base = Signal(signed(EXPONENT)), Signal(signed(EXPONENT + 1))
-        peak = Array(each.peak for each in self.results)[source]
-        m.d.sync += [
-            e.eq(peak - Mux(arg.wide | arg.rest, WIDE - 2, NARROW - 2)),
-            zero.eq(~Array(each.some for each in self.results)[source]),
+        # The record whose rows are read; ``begins`` sends its header.
+        arg, source, empty = Signal(TileArgument), Signal.like(self.source), Signal()
+        base = Signal(signed(EXPONENT + 1))
+        row, column = Signal(range(EDGE)), Signal(range(EDGE // WORDS))
+        walking, begins, go = Signal(), Signal(), Signal()
+        room = credit != 0
+        m.d.comb += [begins.eq(after.ready & ~walking & room), go.eq(walking & room)]
+        with m.If(begins):
+            m.d.sync += [arg.eq(after.arg), source.eq(after.source), empty.eq(gone), row.eq(0), column.eq(0)]
+            m.d.sync += [walking.eq(1), held.eq(0)]
             # Codes of 8 bits are in the upper half of those of 16.
-            base.eq(exponent + Mux(arg.wide | arg.rest, _LIFT, _LIFT - NARROW)),
-        ]
-        with m.If(begins[2]):
-            # mutant without-ends: none = Const(0)
-            none = arg.rest & ((e < LEAST) | (e > MOST - NARROW))
-            m.d.sync += gone.eq(none)
-            m.d.sync += exponent.eq(Mux(zero | none, ZERO, Mux(e < LEAST, LEAST, Mux(e > MOST, MOST, e))))
-        sends = Signal()
-        m.d.comb += sends.eq(begins[3] & (credit != 0))
-        with m.If(begins[3] & ~sends):
-            m.d.sync += begins.eq(begins)
-        walking = Signal()
-        with m.If(sends):
-            m.d.sync += walking.eq(1)
-        m.d.comb += [go.eq(walking & (credit != 0)), ends.eq(column == arg.features[4:])]
+            m.d.sync += base.eq(exponent + Mux(after.arg.wide | after.arg.rest, _LIFT, _LIFT - NARROW))
         for n, each in enumerate(self.results):
             m.d.comb += [
                 each.asked.eq(asked.slot),
@@ -215,31 +199,100 @@ class TileStore(wiring.Component):
                 each.read.row.eq(row),
                 each.read.column.eq(column),
             ]
+        # A step reads 16 words of a row, or 32 where both banks have a part of a beat.
+        two = ~arg.wide & Array(int(count > 1) for count in self.banks)[source]
+        ends = Mux(two, column[1:] == arg.features[5:], column == arg.features[4:])
         with m.If(go):
-            m.d.sync += column.eq(column + 1)
+            m.d.sync += column.eq(Mux(two, column + 2, column + 1))
             with m.If(ends):
                 m.d.sync += [column.eq(0), row.eq(row + 1)]
                 with m.If(row == arg.rows):
-                    m.d.sync += [walking.eq(0), busy.eq(0)]
-        # A step makes a beat, but the first of two of codes of 8 bits.
+                    m.d.sync += walking.eq(0)
+        # A step makes a beat, but the first of two.
         whole = Signal()
         # mutant half-beats: m.d.comb += whole.eq(1)
-        m.d.comb += whole.eq(arg.wide | column[0] | ends)
-        makes = sends | (go & whole)
+        m.d.comb += whole.eq(arg.wide | two | column[0] | ends)
+        makes = begins | (go & whole)
         m.d.sync += credit.eq(credit - makes + (queue.r_rdy & queue.r_en))
 
-        # Words that are the tile's of the 16 that are read.
-        now, left = Signal(tag), Signal(signed(8))
+        # Words that are the tile's of those that are read.
+        now, left, most = Signal(tag), Signal(signed(8)), Mux(two, banks * WORDS, WORDS)
         m.d.comb += [
             left.eq(arg.features + 1 - (column << 4)),
             now.valid.eq(makes),
-            now.header.eq(sends),
+            now.header.eq(begins),
             now.upper.eq(column[0] & ~arg.wide),
-            now.count.eq(Mux(go, Mux(left > WORDS, WORDS, left), 0)),
+            now.wide.eq(arg.wide),
+            now.rest.eq(arg.rest),
+            now.count.eq(Mux(go & ~empty, Mux(left > most, most, left), 0)),
         ]
-        read = delay(m, now, 1, reset_less=False)
+        tags = [delay(m, now, n, reset_less=False) for n in range(1, CodeLane.latency + 3)]
+        header = delay(m, Mux(begins, exponent, 0)[:8], CodeLane.latency + 2)
+
+        lanes = self._lanes(m, platform, source, column, base, tags)
+        made = tags[-1]
+        m.d.sync += [
+            self.underflowed.eq(sum(lane.zeroed for lane in lanes)),
+            self.saturated.eq(sum(lane.clipped for lane in lanes)),
+        ]
+        narrow = Cat(lane.o[-NARROW:] for lane in lanes)
+        # The lower half waits a cycle for the upper one: nothing holds back the second of two steps alone.
+        lower, first = registered(m, narrow[: NARROW * WORDS]), narrow[: NARROW * WORDS]
+        # mutant same-half: codes = Mux(made.upper, Cat(lower, lower), narrow)
+        codes = Mux(made.upper, Cat(lower, first), narrow)
+        m.d.comb += [
+            queue.w_en.eq(made.valid),
+            queue.w_data.eq(Mux(made.wide, Cat(lane.o for lane in lanes[:WORDS]), codes) | header),
+            self.port.beats.valid.eq(queue.r_rdy),
+            self.port.beats.p.eq(queue.r_data),
+            queue.r_en.eq(self.port.beats.ready),
+        ]
+        return m
+
+    def _next(self, m, asked, held):
+        """The record that is made next: its operands, exponent, and whether an end limits what its codes leave.
+
+        ``held``: there is one; what begins it clears this. ``ready`` of the result: all of it is known.
+        """
+        request = self.port.request
+        arg, source, given = Signal(TileArgument), Signal.like(self.source), Signal()
+        takes, steps = Signal(), Signal(2)
+        m.d.comb += [
+            asked.eq(request.p.arg),
+            # mutant begun-twice: takes.eq((self.ahead | request.valid) & ~held),
+            takes.eq((self.ahead | request.valid) & ~given & ~held),
+            request.ready.eq(given | ~held),
+        ]
+        # Beats of a row less 1, of 16 codes of 16 bits or of 32, and of the record.
+        row_beats = Mux(asked.wide, asked.features[4:], asked.features[5:])
+        expected = Signal(range(EDGE * EDGE // WORDS + 2))
+        m.d.comb += expected.eq((asked.rows + 1) * (row_beats + 1) + 1)
+        missing = Array(each.refuse for each in self.results)[self.source]
+        m.d.sync += [
+            self.port.refuse.eq(missing | (request.p.beats != expected)),
+            given.eq((given | takes) & ~request.valid),
+            steps.eq(Cat(takes, steps)),
+        ]
+        with m.If(takes):
+            m.d.sync += [arg.eq(asked), source.eq(self.source), held.eq(1)]
+
+        # The tile's exponent, in two steps.
+        e, zero, gone = Signal(signed(PEAK + 1)), Signal(), Signal()
+        exponent, ready = Signal(signed(EXPONENT)), Signal()
+        peak, full = (Array(getattr(each, name) for each in self.results)[source] for name in ("peak", "some"))
+        m.d.sync += [e.eq(peak - Mux(arg.wide | arg.rest, WIDE - 2, NARROW - 2)), zero.eq(~full)]
+        with m.If(steps[1]):
+            # mutant without-ends: none = Const(0)
+            none = arg.rest & ((e < LEAST) | (e > MOST - NARROW))
+            m.d.sync += [gone.eq(none), ready.eq(1)]
+            m.d.sync += exponent.eq(Mux(zero | none, ZERO, Mux(e < LEAST, LEAST, Mux(e > MOST, MOST, e))))
+        with m.Elif(~held):
+            m.d.sync += ready.eq(0)
+        return SimpleNamespace(arg=arg, source=source, ready=ready & held), exponent, gone
+
+    def _lanes(self, m, platform, source, column, base, tags):
+        """Codes of the words that are read; ``tags``: of each step, from a cycle behind it on."""
         # Words are there: their shifts are those of the row.
-        words = Signal(data.ArrayLayout(signed(WORD), WORDS), reset_less=True)
         own = Array(each.exponent for each in self.results)[source]
         distance = Signal(signed(EXPONENT + 2))
         m.d.comb += distance.eq(base - own)
@@ -248,42 +301,30 @@ class TileStore(wiring.Component):
         # One LUT a bit for four banks.
         choices = [bank.as_value() for each in self.results for bank in each.words]
         firsts = [sum(self.banks[:n]) for n in range(len(self.banks))]
-        chosen = Array(first + column[0] if two > 1 else first for first, two in zip(firsts, self.banks))[source]
-        m.d.sync += words.eq(_choice(choices, registered(m, chosen, max(len(choices) - 1, 1).bit_length())))
-        made = [delay(m, read, n, reset_less=False) for n in range(1, CodeLane.latency + 2)]
-        wide, rest = registered(m, arg.wide), registered(m, arg.rest)
+        chosen = Array(first + column[0] if count > 1 else first for first, count in zip(firsts, self.banks))[source]
+        chosen = registered(m, chosen, max(len(choices) - 1, 1).bit_length())
+        words = [_choice(choices, chosen).word_select(n, WORD) for n in range(WORDS)]
+        pairs = [n for n, count in enumerate(self.banks) if count > 1]
+        if pairs:
+            place_of = Array(pairs.index(n) if n in pairs else 0 for n in range(len(self.banks)))
+            which = registered(m, place_of[source], 1) if len(pairs) > 1 else None
+            odd = _choice([self.results[n].words[1].as_value() for n in pairs], which)
+            words += [odd.word_select(n, WORD) for n in range(WORDS)]
         lanes = []
-        for n in range(WORDS):
+        # Tags of a word in its lane, and those that a lane has two and three cycles later.
+        late, last = tags[3], tags[4]
+        for n, word in enumerate(words):
             lane = place(m, f"lane_{n}", CodeLane(), platform)
-            before = made[CodeLane.latency - 2]
-            counts = registered(m, (n < before.count) & ~gone)
             m.d.comb += [
-                lane.i.eq(words[n]),
+                lane.i.eq(registered(m, word.as_signed(), signed(WORD))),
                 lane.shift.eq(shift),
                 lane.over.eq(over),
-                lane.wide.eq(wide),
-                lane.rest.eq(rest),
-                lane.counts.eq(counts),
+                lane.wide.eq(late.wide),
+                lane.rest.eq(last.rest),
+                lane.counts.eq(registered(m, n < late.count)),
             ]
             lanes.append(lane)
-        made = made[-1]
-        m.d.sync += [
-            self.underflowed.eq(sum(lane.zeroed for lane in lanes)),
-            self.saturated.eq(sum(lane.clipped for lane in lanes)),
-        ]
-        narrow = Cat(lane.o[-NARROW:] for lane in lanes)
-        # The lower half waits a cycle for the upper one: nothing holds back the second of two steps alone.
-        lower = registered(m, narrow)
-        # mutant same-half: codes = Mux(made.upper, Cat(lower, lower), narrow)
-        codes = Mux(made.upper, Cat(lower, narrow), narrow)
-        m.d.comb += [
-            queue.w_en.eq(made.valid),
-            queue.w_data.eq(Mux(wide, Cat(lane.o for lane in lanes), codes) | Mux(made.header, exponent[:8], 0)),
-            self.port.beats.valid.eq(queue.r_rdy),
-            self.port.beats.p.eq(queue.r_data),
-            queue.r_en.eq(self.port.beats.ready),
-        ]
-        return m
+        return lanes
 
 
 def _choice(values, index):

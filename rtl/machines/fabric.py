@@ -42,6 +42,7 @@ class Fabric(wiring.Component):
     NAME : ``In(EngineSignature())``, for each engine
     load, refuse : LOAD's beats; ``refuse``, a cycle behind its beat, also for a number that no port has.
     request, refuse_store, store : STORE's requests and beats; ``refuse_store`` also for a number that no port has.
+    ahead : where a store port is told of the next request; see :class:`~gradloom.rtl.shell.bus.write_dma.WriteDMA`.
     health : ``Out(Health)``, the sum over the engines, a cycle later.
     """
 
@@ -57,6 +58,7 @@ class Fabric(wiring.Component):
                 "load": In(stream.Signature(LoadBeat(data_bits, len(machine.engines.loads)))),
                 "refuse": Out(1),
                 "request": In(stream.Signature(store_request(forwards))),
+                **({"ahead": In(1)} if machine.engines.ahead else {}),
                 "refuse_store": Out(1),
                 "store": Out(stream.Signature(data_bits)),
                 "health": Out(Health),
@@ -145,7 +147,7 @@ class Fabric(wiring.Component):
             if isinstance(port.port, LoadPort) and port.port.forwards
         ]
         count = len(takers)
-        asked, chosen = Signal(count, name="asked_to"), Signal(count, name="chosen_to")
+        asked, chosen, after = (Signal(count, name=name) for name in ("asked_to", "chosen_to", "after_to"))
         refused, waits, begin, come, over = (Signal(name=n) for n in ("refused_to", "waits", "begin", "come", "over"))
         m.d.comb += [
             unit.arg.eq(request.arg),
@@ -154,18 +156,17 @@ class Fabric(wiring.Component):
             unit.i.valid.eq(come),
             unit.i.data.eq(self.store.p),
             asked.eq(Cat(request.to == port for port, _ in takers)),
+            # The first beat may come in the next cycle.
+            after.eq(Mux(begin, asked & request.forward.replicate(count), chosen)),
         ]
         # Records come from ports whose operand says which.
         tiles = Cat(request.source == port for port in engines.stores if isinstance(port.port, TileStorePort))
         found = Cat(asked[n] & ~taker.refuse for n, (_, taker) in enumerate(takers))
         m.d.sync += [
             refused.eq(request.forward & ~(tiles.any() & found.any() & ~unit.refuse)),
-            waits.eq(self.load.valid & Cat(chosen[n] & loaded[port] for n, (port, _) in enumerate(takers)).any()),
+            waits.eq(self.load.valid & (after & Cat(loaded[port] for port, _ in takers)).any()),
+            chosen.eq(Mux(over, 0, after)),
         ]
-        with m.If(begin):
-            m.d.sync += chosen.eq(Mux(request.forward, asked, 0))
-        with m.Elif(over):
-            m.d.sync += chosen.eq(0)
         for n, (_, taker) in enumerate(takers):
             m.d.comb += [taker.arg.eq(unit.record), taker.beat.eq(unit.o)]
             valid = Signal(name=f"forward_{n}")
@@ -190,6 +191,8 @@ class Fabric(wiring.Component):
         asked, before, chosen = (Signal(count, name=name) for name in ("asked", "before", "chosen"))
         unknown, busy, left = Signal(), Signal(), Signal.like(request.beats)
         m.d.comb += asked.eq(Cat(Cat(request.source == number for number in each).any() for each in numbers))
+        if records:
+            m.d.comb += records.ahead.eq(self.ahead & asked[-1])
         m.d.sync += [before.eq(asked), unknown.eq(request.source >= len(stores))]
         refused = unknown | Cat(before[n] & port.refuse for n, port in enumerate(ports)).any()
         valid, ready = Cat(chosen[n] & port.beats.valid for n, port in enumerate(ports)).any(), self.store.ready
@@ -241,6 +244,8 @@ def attach(m: Module, shell: Any, fabric: Fabric) -> None:
         connect(m, getattr(shell, each.name), getattr(fabric, each.name))
     connect(m, shell.o_load, fabric.load)
     connect(m, shell.o_request, fabric.request)
+    if fabric.machine.engines.ahead:
+        m.d.comb += fabric.ahead.eq(shell.ahead)
     connect(m, fabric.store, shell.i_store)
     m.d.comb += [
         shell.health.eq(fabric.health),

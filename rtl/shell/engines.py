@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import Component, In, Member, Out, Signature
@@ -88,7 +88,12 @@ class LoadPort(MemoryPort):
 
 
 class StorePort(MemoryPort):
-    """STORE takes beats from it."""
+    """STORE takes beats from it.
+
+    ``ahead``: it may be told of the next request while beats of the last are on their way.
+    """
+
+    ahead: ClassVar = False
 
     def signature(self, data_bits: int) -> Signature:
         """Of the engine's member; the bus has ``data_bits``."""
@@ -350,6 +355,8 @@ class Engines:
         self.own = tuple(own)
         self.queued = (LOAD, STORE, *own)
         self.by_urgency = (*own, LOAD, STORE)
+        #: Whether STORE tells some port of its next request.
+        self.ahead = any(port.ahead for spec in specs for port in spec.stores)
 
     def named(self, name: str) -> Engine:
         """The machine's own engine of a name."""

@@ -64,6 +64,8 @@ class Shell(wiring.Component):
         A cycle behind a beat that was taken: it has no place; see ``refuse`` of :class:`~.bus.read_dma.ReadDMA`.
     o_request : ``Out(stream.Signature(store_request(forwards)))``
         Which source STORE wants beats of.
+    ahead : ``Out(1)``, where a store port is told ahead
+        See :class:`~.bus.write_dma.WriteDMA`.
     refuse_store : ``In(1)``
         Such beats there are not; see ``refuse`` of :class:`~.bus.write_dma.WriteDMA`.
     i_store : ``In(stream.Signature(data_bits))``
@@ -109,7 +111,7 @@ class Shell(wiring.Component):
         bus = {"data_bits": data_bits, "addr_bits": addr_bits, "id_bits": id_bits}
         flight = {"outstanding": ports * outstanding, "longest": burst_words(data_bits, port_bits)}
         self._read = ReadDMA(**bus, **flight, ports=len(engines.loads))
-        self._write = WriteDMA(**bus, **flight, forwards=forwards)
+        self._write = WriteDMA(**bus, **flight, forwards=forwards, ahead=engines.ahead)
         self._sequencer = Sequencer(
             engines,
             data_bits=data_bits,
@@ -133,6 +135,7 @@ class Shell(wiring.Component):
                 "o_load": Out(stream.Signature(LoadBeat(data_bits, len(engines.loads)))),
                 "refuse_load": In(1),
                 "o_request": Out(stream.Signature(store_request(forwards))),
+                **({"ahead": Out(1)} if engines.ahead else {}),
                 "refuse_store": In(1),
                 "i_store": In(stream.Signature(data_bits)),
                 "health": In(Health),
@@ -160,6 +163,8 @@ class Shell(wiring.Component):
         connect(m, read.o, flipped(self.o_load))
         m.d.comb += [read.refuse.eq(self.refuse_load), write.refuse.eq(self.refuse_store)]
         connect(m, write.o_request, flipped(self.o_request))
+        if self.engines.ahead:
+            m.d.comb += self.ahead.eq(write.ahead)
         connect(m, flipped(self.i_store), write.i)
 
         for dma, buses in self._manage(m, platform):

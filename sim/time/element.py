@@ -8,7 +8,7 @@ from gradloom.rtl.formats.tiles.element import ElementOpcode
 from .shell.bus import Sink, TransferTime
 from .shell.queues import Operands
 from .shell.shell import OneAtATime, Queue, TimedMachine
-from .tiles import TileRecords
+from .tiles import records_to_store
 
 __all__ = ["ElementTime"]
 
@@ -31,7 +31,7 @@ class ElementTime(OneAtATime):
         self.command = None
         self.free_at = 0
         self.words = Operands(ElementEngine.depth)
-        self.queues: dict[int, Queue] = {self.engine.store("o"): TileRecords(machine)}
+        self.queues: dict[int, Queue] = records_to_store(machine, self.engine)
         self.sinks: dict[int, Sink] = {self.engine.load("words"): self.take}
         self.next = 0  # the next beat of words may be taken
         self.left = 0  # beats of words

@@ -8,7 +8,7 @@ from gradloom.rtl.formats.tiles.norm import NormOpcode, positions
 
 from .shell.bus import Sink
 from .shell.shell import OneAtATime, Queue, TimedMachine
-from .tiles import TileRecords
+from .tiles import records_to_store
 
 __all__ = ["NormTime", "norm_cycles"]
 
@@ -65,7 +65,7 @@ class NormTime(OneAtATime):
         self.command = None
         self.free_at = 0
         self.by_row = False
-        self.queues: dict[int, Queue] = {self.engine.store("o"): TileRecords(machine)}
+        self.queues: dict[int, Queue] = records_to_store(machine, self.engine)
         self.sinks: dict[int, Sink] = {}
 
     def _begin(self, command: int, at: int) -> None:

@@ -17,7 +17,7 @@ from gradloom.rtl.systolic.aligned import AlignedSums
 
 from .shell.bus import Sink
 from .shell.shell import FIFO, Queue, TimedMachine
-from .tiles import TileRecords
+from .tiles import records_to_store
 
 __all__ = ["ProductTime", "rows_of"]
 
@@ -76,7 +76,7 @@ class ProductTime:
         self.machine: TimedMachine = machine
         self.engine = machine.engine_table.named("product")
         self.config = machine.config
-        self.queues: dict[int, Queue] = {self.engine.store("o"): TileRecords(machine)}
+        self.queues: dict[int, Queue] = records_to_store(machine, self.engine)
         self.sinks: dict[int, Sink] = {}
         self.latency = sums_latency(self.config) + 1 + TilePeak.latency
         self.offered: tuple[int, int] | None = None

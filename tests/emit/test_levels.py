@@ -24,7 +24,7 @@ from ..deep import deep
 BUDGETS = {
     "read_dma": (lambda: ReadDMA(addr_bits=40), "kv260", 6, 4),
     "write_dma": (lambda: WriteDMA(addr_bits=40), "kv260", 6, 4),
-    "write_dma_that_forwards": (lambda: WriteDMA(addr_bits=40, forwards=1), "kv260", 6, 4),
+    "write_dma_that_forwards": (lambda: WriteDMA(addr_bits=40, forwards=1, ahead=True), "kv260", 6, 4),
     "tile_forward": (TileForward, "kv260", 4, 3),
     "read_dma_of_256_bits": (lambda: ReadDMA(data_bits=256, addr_bits=32), "genesys2", 6, 4),
     "write_dma_of_256_bits": (lambda: WriteDMA(data_bits=256, addr_bits=32), "genesys2", 6, 4),

@@ -38,6 +38,7 @@ class Loop(wiring.Component):
             self.results.write.valid.eq(self.i.valid & self.i.p.valid),
             self.results.fresh.valid.eq(self.i.valid & ~self.i.p.valid),
             self.results.fresh.slot.eq(self.i.p.slot),
+            self.results.asked.eq(self.store_o.asked),
             self.results.slot.eq(self.store_o.slot),
             self.results.read.eq(self.store_o.read),
             self.store_o.refuse.eq(self.store_o.asked >= SLOTS),

@@ -62,9 +62,9 @@ _MEMORY = [
     ("store-answers", _ANSWERS, 4, 30, axi.write_protocol, WriteDMA, "burst-too-long"),
 ]
 
-#: Its STORE forwards; mutants of that.
+#: Its STORE forwards and tells ahead; mutants of that.
 _CDM = "cdm-qta-kv260"
-_FORWARDING = {("store-answers", _CDM): ("out-of-order",)}
+_FORWARDING = {("store-answers", _CDM): ("out-of-order", "ahead-of-none")}
 
 PROOFS += [
     Proof(
@@ -82,7 +82,7 @@ PROOFS += [
             data_bits=_config.data_bits,
             address_bits=_config.address_bits,
             outstanding=_config.outstanding,
-            **({"forwards": _config.forwards} if _unit is WriteDMA else {}),
+            **({"forwards": _config.forwards, "ahead": _config.machine.engines.ahead} if _unit is WriteDMA else {}),
         ),
     )
     for _preset, _config in {**CONFIGS, _CDM: PRESETS[_CDM].config}.items()

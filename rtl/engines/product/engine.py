@@ -161,29 +161,26 @@ class ProductEngine(wiring.Component):
         for n in range(columns):
             at = offset + n
             m.d.sync += mask[n].eq((at >= early.o_column) & (at <= early.o_column + early.columns))
-        # A memory for 16 columns. Every second one is an ultra RAM: chips have fewer block RAMs than this needs.
-        log, address, outs = (columns // WORDS - 1).bit_length(), Cat(row["pass"][:passes], row.row, row.o), []
-        for part in range(columns // WORDS):
-            own = slice(part * WORDS, (part + 1) * WORDS)
-            m.submodules[f"results_{part}"] = kept = memory.Memory(
+        # A memory for every second 16 columns, of which a pass has both or one. One memory is of ultra RAMs: chips
+        # have fewer block RAMs than both need.
+        for bank, out in enumerate(store.words):
+            m.submodules[f"results_{bank}"] = kept = memory.Memory(
                 shape=data.ArrayLayout(signed(WORD), WORDS),
-                depth=RESULTS * EDGE * config.passes,
+                depth=RESULTS * EDGE * (EDGE // WORDS // 2),
                 init=[],
-                attrs={"ram_style": "ultra" if part % 2 else "block"},
+                attrs={"ram_style": "ultra" if bank else "block"},
             )
+            first = bank * WORDS % columns
+            mine = leaves if columns > WORDS else leaves & (row["pass"][0] == bank)
             write, read = kept.write_port(granularity=1), kept.read_port()
             m.d.comb += [
-                write.addr.eq(address),
-                write.data.eq(words.as_value()[own.start * WORD : own.stop * WORD]),
-                write.en.eq(Mux(leaves, mask[own], 0)),
-                read.addr.eq(Cat(store.read.column[log : log + passes], store.read.row, store.slot[:2])),
+                write.addr.eq(Cat(row["pass"][passes - 1], row.row, row.o)),
+                write.data.eq(words.as_value()[first * WORD : (first + WORDS) * WORD]),
+                write.en.eq(Mux(mine, mask[first : first + WORDS], 0)),
+                read.addr.eq(Cat(store.read.column[1], store.read.row, store.slot[:2])),
                 read.en.eq(store.read.en),
+                out.eq(read.data),
             ]
-            outs.append(read.data.as_value())
-        # Words of even and of odd columns; an array of 16 columns has both in the same place.
-        which = delay(m, store.read.column[1], 1)
-        for bank, out in enumerate(store.words):
-            m.d.comb += out.eq(Array(outs[bank % len(outs) :: 2])[which] if log > 1 else outs[bank % len(outs)])
         units = [Signal(signed(TOP + 1), name=f"unit_{slot}") for slot in range(RESULTS)]
         for slot, unit in enumerate(units):
             with m.If(leaves & (row.o == slot)):
@@ -198,7 +195,7 @@ class ProductEngine(wiring.Component):
             peak.mask.eq(mask),
             peak.fresh.eq(front.fresh),
             peak.fresh_slot.eq(front.o),
-            peak.read.eq(store.slot),
+            peak.read.eq(store.asked[:2]),
             store.peak.eq(peak.peak),
             store.some.eq(peak.some),
             store.refuse.eq(store.asked >= RESULTS),

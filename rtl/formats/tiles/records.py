@@ -12,7 +12,7 @@ __all__ = ["BEAT", "STEP", "TileArgument", "TileRecord", "record_of", "tile_argu
 
 #: Bytes of a beat.
 BEAT = 32
-#: Codes that STORE makes in a cycle.
+#: Codes that STORE makes in a cycle, of an engine that does not give more.
 STEP = 16
 
 #: ``arg`` of a LOAD or STORE of records. A LOAD may have several, which go to slots one after another; a STORE has one.
@@ -67,10 +67,9 @@ class TileRecord:
         """Beats of the record, its header included."""
         return 1 + self.rows * self.row_beats
 
-    @property
-    def steps(self) -> int:
-        """Cycles in which STORE makes the record."""
-        return 1 + self.rows * -(-self.features // STEP)
+    def steps(self, codes: int = STEP) -> int:
+        """Cycles in which STORE makes the record of an engine that gives so many codes in one: a beat at most."""
+        return 1 + self.rows * -(-self.features // min(codes, 8 * BEAT // self.bits))
 
     @property
     def size(self) -> int:

@@ -48,13 +48,17 @@ class WriteDMA(wiring.Component):
         1: the operands from ``to_arg`` on count.
     longest : :class:`int`
         Beats of a whole burst, in place of 16: 4, 8 or 16.
+    ahead : :class:`bool`
+        The source may make a record while STORE takes the one before.
 
     Members
     -------
     port : ``In(EngineSignature())``
     o_request : ``Out(stream.Signature(store_request(forwards)))``
         Which source is to send how many beats, and where else; the payload is there two cycles ahead, and stays until
-        the beats have been taken.
+        the beats have been taken, or with ``ahead`` until the request is.
+    ahead : ``Out(1)``, with ``ahead``
+        The payload of ``o_request`` is that of the next request: its command was taken, or waits.
     refuse : ``In(1)``
         A cycle behind the payload of ``o_request``, ``valid`` or not: it asks for what is not there. STORE stops with
         BAD_OPERAND and the command's offset; nothing was asked for.
@@ -75,17 +79,21 @@ class WriteDMA(wiring.Component):
         A beat went over the bus.
     """
 
-    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=16, forwards=0, longest=BURST_BEATS):
+    def __init__(
+        self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=16, forwards=0, longest=BURST_BEATS, ahead=False
+    ):
         check_data_bits(data_bits)
         check_bursts(outstanding, longest)
         self.data_bits = data_bits
         self.outstanding = outstanding
         self.forwards = forwards
         self.longest = longest
+        self.asks_ahead = ahead
         super().__init__(
             {
                 "port": In(EngineSignature()),
                 "o_request": Out(stream.Signature(store_request(forwards))),
+                **({"ahead": Out(1)} if ahead else {}),
                 "refuse": In(1),
                 "i": In(stream.Signature(data_bits)),
                 "axi": Out(AXI4WriteSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
@@ -220,20 +228,19 @@ class WriteDMA(wiring.Component):
         args, offset, beats, known = command.args, command.offset, command.beats, command.known
         refused = Signal(8)
         forwarded = Signal(name="forwarded") if self.forwards else None
+        names = ["source", "arg", *(("to", "to_arg", "forward", "only") if self.forwards else ())]
+        tell = [ask.payload.beats.eq(args.beats), *(ask.payload[name].eq(args[name]) for name in names)]
         with m.FSM() as fsm:
             with m.State("IDLE"):
                 m.d.comb += port.command.ready.eq(~self.abort)
                 m.d.sync += [
                     offset.eq(args.offset),
                     beats.eq(args.beats),
-                    ask.payload.beats.eq(args.beats),
-                    ask.payload.source.eq(args.source),
-                    ask.payload.arg.eq(args.arg),
                     known.eq(port.command.payload.opcode == 0),
+                    *([] if self.asks_ahead else tell),
                 ]
                 if self.forwards:
                     m.d.sync += command.only.eq(args.only)
-                    m.d.sync += [ask.payload[name].eq(args[name]) for name in ("to", "to_arg", "forward", "only")]
                 with m.If(port.command.valid & port.command.ready):
                     m.next = "CHECK"
             with m.State("CHECK"):
@@ -278,6 +285,14 @@ class WriteDMA(wiring.Component):
                     m.d.comb += forwarded.eq(~buffer.more & ~bursts.r_rdy)
                     with m.If(forwarded | self.abort):
                         m.next = "IDLE"
+        if self.asks_ahead:
+            # The payload is that of a command which was taken, until its request is, else of the one that waits.
+            holds = fsm.ongoing("CHECK") | fsm.ongoing("DECIDE") | fsm.ongoing("REFUSE") | ask.valid
+            with m.If(~holds):
+                # mutant ahead-of-none: m.d.sync += [*tell, self.ahead.eq(~self.abort)]
+                m.d.sync += [*tell, self.ahead.eq(port.command.valid & ~self.abort)]
+            with m.Elif(ask.valid & ask.ready):
+                m.d.sync += self.ahead.eq(0)
         return SimpleNamespace(refuses=fsm.ongoing("REFUSE"), refused=refused, forwarded=forwarded)
 
     def _issue_bursts(self, m, fifo, bursts, lengths, command, buffer):

@@ -67,6 +67,9 @@ class Queue:
         """When it takes STORE's request, from ``cycle`` on."""
         return cycle
 
+    def ahead(self, command: int, cycle: int) -> None:
+        """STORE's next command is known from ``cycle`` on."""
+
     def begin(self, cycle: int, beats: int) -> None:
         """STORE asks in ``cycle``."""
 
@@ -114,6 +117,7 @@ class StoreTime(OneAtATime):
         self.command = None
         self.free_at = 0
         self.queue: Queue | None = None
+        self.asked = -2  # its last request was taken
         self.waking = -1
         self.write_beats = 0
         self.burst = machine.burst
@@ -124,6 +128,11 @@ class StoreTime(OneAtATime):
         self.ports = _write_ports(machine) if machine.ports > 1 else []
         self.addressed = self.sent = 0
 
+    def offer(self, command: int, cycle: int) -> None:
+        source = self.machine.commands[command].operands["source"]
+        self.machine.queues[source].ahead(command, max(cycle + 1, self.asked + 2))
+        super().offer(command, cycle)
+
     def _begin(self, command: int, at: int) -> None:
         operands = self.machine.commands[command].operands
         self.left = operands["beats"]
@@ -133,7 +142,8 @@ class StoreTime(OneAtATime):
         self.only = bool(operands.get("only"))
         self.issue = at + 1  # not before the cycle two after this one
         source = operands["source"]
-        self.agenda.decide(self.machine.queues[source].ready(at + 3), lambda now: self._asked(now, source))
+        self.asked = self.machine.queues[source].ready(at + 3)
+        self.agenda.decide(self.asked, lambda now: self._asked(now, source))
 
     def _asked(self, cycle: int, source: int) -> None:
         self.queue = self.machine.queues[source]

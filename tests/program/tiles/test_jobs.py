@@ -192,7 +192,7 @@ def test_jobs_that_look_up_a_table_stay_behind_the_one_that_writes_it():
     """A table is a record of no beats for the order, of a number that no record in memory and no other table has."""
 
     def task(**what):
-        return Sketch(Draft("element", None, 0), TileJob("element", **what), []).task(norm_lanes=16)
+        return Sketch(Draft("element", None, 0), TileJob("element", **what), []).task(DiffusionConfig(norm_lanes=16))
 
     writers = [task(table=number) for number in range(3)] + [task(chained=True)]
     assert [list(each.writes.values()) for each in writers] == [[0]] * 4

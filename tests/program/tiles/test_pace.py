@@ -9,8 +9,10 @@ from gradloom.program.tiles.pace import _LATENCY
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.norm import NormOpcode
 from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 
-cycles = partial(pace.cycles, norm_lanes=8)
+EIGHT, SIXTEEN = (DiffusionConfig(norm_lanes=lanes) for lanes in (8, 16))
+cycles = partial(pace.cycles, config=EIGHT)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_norms_read_a_row_more_than_once():
     one, two = (cycles("norm", NormOpcode.SOFTMAX, each) - _LATENCY for each in (narrow, wide))
     assert one == 10 * (2 + 8 + 8) and two == 10 * 3 * 16
     # Of 16 lanes four are added up at once.
-    one, two = (pace.cycles("norm", NormOpcode.SOFTMAX, each, norm_lanes=16) - _LATENCY for each in (narrow, wide))
+    one, two = (pace.cycles("norm", NormOpcode.SOFTMAX, each, config=SIXTEEN) - _LATENCY for each in (narrow, wide))
     assert one == 10 * (1 + 4 + 4) and two == 10 * 3 * 8
     rows = {"rows": 9, "features": 15, "tiles": 2}
-    assert pace.cycles("norm", NormOpcode.LARGEST, rows, norm_lanes=16) == 10 * (2 * 4 + 1) + _LATENCY
+    assert pace.cycles("norm", NormOpcode.LARGEST, rows, config=SIXTEEN) == 10 * (2 * 4 + 1) + _LATENCY

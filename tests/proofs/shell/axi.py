@@ -1,6 +1,7 @@
 """The buses: AXI4-Lite as a subordinate, AXI4 as a manager."""
 
-from amaranth.hdl import Array, Cat, Mux, Signal
+from amaranth.hdl import Array, Cat, Mux, Signal, Value
+from amaranth.lib import data
 from amaranth.utils import exact_log2
 
 from gradloom.rtl.shell.bus.axi import BOUNDARY, BURST_BEATS
@@ -9,6 +10,7 @@ from gradloom.rtl.shell.bus.window import burst_beats
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 from gradloom.rtl.shell.registers.axilite import RegisterFile
 from gradloom.rtl.shell.registers.regtable import REGISTERS
+from gradloom.rtl.shell.signature import StoreOperands
 from gradloom.sim.proofs.claim import Claim
 
 __all__ = [
@@ -193,10 +195,10 @@ def _in_short_queue(claim, inside, name, depth, dma):
     return level
 
 
-def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
+def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0, ahead=False):
     """Bursts of STORE: at most 16 beats, within 4 KB, within the window."""
     claim = Claim()
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards, ahead=ahead)
     inside = claim.place(dma, memories=lambda memory: "any")
     base, size = _free_engine(claim, dma, address_bits=address_bits)
     _transfer(claim, inside, dma, size=size, data_bits=data_bits)
@@ -299,11 +301,11 @@ def _buffered(claim, inside, dma):
     claim.lemma("nothing_before_the_request", ~dma.o_request.valid | ((loose == 0) & asks))
 
 
-def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
+def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0, ahead=False):
     """A burst of STORE has as many beats as its address said, the last one marked; ``idle``: none flies."""
     claim = Claim()
     m = claim.m
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards, ahead=ahead)
     inside = claim.place(dma, memories=lambda memory: "words" if memory.depth == 4 else "any")
     claim.drive(dma)
     axi = dma.axi
@@ -312,7 +314,7 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, fo
     # One burst, any one, is followed from its address to its last beat.
     offered = axi.awvalid & ~claim.past(axi.awvalid & ~axi.awready, "aw_waits")
     ended = axi.wvalid & axi.wready & axi.wlast
-    ahead, begun = Signal(4, name="ahead"), Signal(4, name="begun")
+    before, begun = Signal(4, name="before"), Signal(4, name="begun")
     followed, over = Signal(name="followed"), Signal(name="over")
     length, beat = Signal(4, name="length"), Signal(4, name="beat")
     mark = claim.free(1, "mark") & offered & ~followed & ~over
@@ -320,12 +322,12 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, fo
     with m.If(axi.wvalid & axi.wready):
         m.d.sync += beat.eq(Mux(axi.wlast, 0, beat + 1))
     with m.If(mark):
-        m.d.sync += [followed.eq(1), length.eq(axi.awlen), ahead.eq(begun - ended)]
+        m.d.sync += [followed.eq(1), length.eq(axi.awlen), before.eq(begun - ended)]
     with m.Elif(followed & ended):
-        m.d.sync += ahead.eq(ahead - 1)
-        with m.If(ahead == 0):
+        m.d.sync += before.eq(before - 1)
+        with m.If(before == 0):
             m.d.sync += [followed.eq(0), over.eq(1)]
-    mine = followed & (ahead == 0) & axi.wvalid
+    mine = followed & (before == 0) & axi.wvalid
     claim.check("as_many_as_its_address_said", ~mine | (axi.wlast == (beat == length)))
     claim.check("no_beat_without_an_address", ~axi.wvalid | (begun != 0) | offered)
     claim.cover("over", over)
@@ -350,6 +352,8 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, fo
 
     claim.holds("w", Channel(axi, "w"))
     claim.holds("request", dma.o_request, unless=dma.abort)
+    if ahead:
+        _told(claim, inside, dma)
 
     # How its registers belong together.
     _buffered(claim, inside, dma)
@@ -371,12 +375,12 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, fo
     claim.lemma("beat_of_moved", Mux(last, moved == 0, beat + axi.wvalid == moved))
     claim.lemma("begun_at_most", begun <= 5)
     # The one that is followed is on its way out or in the queue of lengths.
-    place = ahead - last
+    place = before - last
     claim.lemma(
         "followed_is_known",
         ~followed
-        | (ahead + 1 <= begun + 0)
-        & Mux(last & (ahead == 0), beat == length, (place < waiting) & (Array(lengths)[(first + place) & 3] == length)),
+        | (before + 1 <= begun + 0)
+        & Mux(last & (before == 0), beat == length, (place < waiting) & (Array(lengths)[first + place & 3] == length)),
     )
     claim.lemma(
         "new_one_is_last",
@@ -390,6 +394,25 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, fo
     claim.lemma("buffer_fits", inside["beats.level"] <= 2 * BURST_BEATS)
     claim.lemma("loose_is_buffered", loose + total <= inside["beats.level"])
     return claim
+
+
+def _told(claim, inside, dma):
+    """What STORE tells of ahead is what it asks for next, and stays until that is taken."""
+    command, ask = dma.port.command, dma.o_request
+    claim.holds("command", command, unless=dma.abort, assume=True)
+    payload, usual = Value.cast(ask.payload), ~dma.abort & ~claim.past(dma.abort, "aborted")
+    told = claim.past(dma.ahead & ~(ask.valid & ask.ready) & usual, "told")
+    claim.check("is_told_until_taken", ~told | dma.ahead)
+    claim.check("is_the_same_until_taken", ~told | (payload == claim.past(payload, "told_payload")))
+    claim.check("nothing_is_asked_for_untold", ~ask.valid | dma.ahead)
+    claim.check("each_is_told_once", ~claim.past(ask.valid & ask.ready, "was_asked") | ~dma.ahead)
+    claim.cover("told_of_what_waits", dma.ahead & inside.state("BURST") & ~ask.valid)
+    # What is told waits, or was taken.
+    args = data.View(StoreOperands, command.payload.args)
+    same = Cat(getattr(ask.payload, name) == getattr(args, name) for name in ask.payload.shape().members).all()
+    holds = inside.state("CHECK", "DECIDE", "REFUSE") | ask.valid
+    claim.lemma("waits", ~dma.ahead | holds | ~usual | command.valid & same)
+    claim.lemma("was_taken", ~holds | dma.ahead)
 
 
 def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=16):
@@ -412,10 +435,10 @@ def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=16):
     return claim
 
 
-def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
+def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0, ahead=False):
     """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and STORE is as after power-up once none flies."""
     claim = Claim()
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards, ahead=ahead)
     inside = claim.place(dma, memories=lambda memory: "any")
     claim.drive(dma)
     long = held(claim, dma.abort)

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gradloom.rtl.formats.tiles.records import BEAT, TileRecord
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 
 from .jobs import TileJob
 from .layout import Tiled, Tiles
 from .order import OrderedTask
-from .pace import cycles
+from .pace import cycles, stored
 
 __all__ = ["RESULTS", "Block", "Build", "Draft", "Hold", "Sketch", "Term", "DraftValue"]
 
@@ -129,9 +130,9 @@ class Sketch:
                 each.job.keeps = n < len(some) - 1
                 yield each
 
-    def task(self, *, norm_lanes: int) -> OrderedTask:
-        """The same for the order of jobs, with those behind it; ``norm_lanes``: of the engine NORM."""
-        own, *more = [each._task(norm_lanes) for each in self.jobs()]
+    def task(self, config: DiffusionConfig) -> OrderedTask:
+        """The same for the order of jobs, with those behind it."""
+        own, *more = [each._task(config) for each in self.jobs()]
         if not more:
             return own
         reads, writes = dict(own.reads), dict(own.writes)
@@ -140,15 +141,15 @@ class Sketch:
             writes |= each.writes
         return OrderedTask(own.engine, reads, writes, sum(each.work for each in (own, *more)))
 
-    def _task(self, norm_lanes: int) -> OrderedTask:
+    def _task(self, config: DiffusionConfig) -> OrderedTask:
         job, reads = self.job, dict[tuple[str, int], int]()
         for port, block in self.blocks:
             reads |= {(port, at): record.beats for at, record in zip(block.offsets, block.records)}
         for load in job.loads:
             count = max(len(load.after), 1)
             reads |= {(load.port, at): load.size // BEAT // count for at in load.after or (load.offset,)}
-        work = sum(cycles(job.engine, opcode, given, norm_lanes=norm_lanes) for opcode, given in job.commands)
-        writes = {store.offset: store.size // BEAT for store in job.stores}
+        work = sum(cycles(job.engine, opcode, given, config=config) for opcode, given in job.commands)
+        writes = {each.offset: stored(job.engine, each.port, each.arg, each.size, config=config) for each in job.stores}
         # As if each wrote a record of no beats.
         if job.chained:
             writes[_CHAIN] = 0

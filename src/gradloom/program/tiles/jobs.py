@@ -20,9 +20,9 @@ from enum import IntEnum
 from typing import Any
 
 from gradloom.program.placed import Place, PlacedProgram
-from gradloom.rtl.formats.tiles.records import BEAT, TileArgument, record_of
+from gradloom.rtl.formats.tiles.records import BEAT, TileArgument
 
-from .pace import PacedCommand, cycles, paced
+from .pace import PacedCommand, cycles, paced, stored
 
 __all__ = ["TileJob", "LoadJob", "StoreJob", "Token", "write"]
 
@@ -270,7 +270,7 @@ def _command(program: PlacedProgram, engine: str, opcode: int, operands: dict[st
     def add(wait: Sequence[int], post: Sequence[int]) -> None:
         program.do(engine, opcode, wait=wait, post=post, **operands)
 
-    return PacedCommand(engine, cycles(engine, opcode, operands, norm_lanes=program.config.norm_lanes), add)
+    return PacedCommand(engine, cycles(engine, opcode, operands, config=program.config), add)
 
 
 def _store(program: PlacedProgram, engine: str, store: StoreJob) -> PacedCommand:
@@ -280,4 +280,4 @@ def _store(program: PlacedProgram, engine: str, store: StoreJob) -> PacedCommand
         more: dict[str, Any] = {"to": store.to, "to_arg": store.to_arg, "only": store.only}
         program.store(place, engine, store.port, arg=store.arg, wait=wait, post=post, **more)
 
-    return PacedCommand("store", record_of(store.arg).steps if store.port == "o" else store.size // BEAT, add)
+    return PacedCommand("store", stored(engine, store.port, store.arg, store.size, config=program.config), add)

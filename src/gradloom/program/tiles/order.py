@@ -20,7 +20,7 @@ _SAME, _AHEAD, _LEAST = 50, 2000, 64
 #: Tasks of an engine that are looked at, from either end of those that are ready: the effort is that of so many a task.
 _SEEN = 32
 #: Cycles from an end to what waits for it; of STORE besides a record's beats.
-_LATENCY, _BESIDES = 40, 16
+_LATENCY, _BESIDES = 40, 3
 #: Most of the time; beats that count as the same.
 _FULL, _ALIKE = 0.85, 64
 _END = itemgetter(1)

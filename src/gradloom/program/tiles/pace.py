@@ -13,17 +13,20 @@ from heapq import merge
 from itertools import islice
 from types import MappingProxyType
 
+from gradloom.rtl.engines.tile_port import TileStorePort
 from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.norm import NormOpcode, positions
 from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.rtl.formats.tiles.records import BEAT, STEP, record_of
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 
-__all__ = ["PacedCommand", "cycles", "paced"]
+__all__ = ["PacedCommand", "cycles", "paced", "stored"]
 
 #: Cycles from a command's end to a start that waits for it.
 _LATENCY = 20
 #: Cycles besides beats in which LOAD and STORE are busy, and from then on until they are done.
-_BESIDES = {"load": (2, 45), "store": (16, 15)}
+_BESIDES = {"load": (2, 45), "store": (3, 26)}
 #: Commands of a queue that are looked at, the first in the order of the jobs; starts that count as the same.
 _WINDOWS = {"load": 24, "store": 24, "update": 1}
 _AHEAD, _SAME = 4, 32
@@ -143,8 +146,11 @@ def paced(commands: Sequence[PacedCommand]) -> list[PacedCommand]:
     return sorted(queues.made, key=lambda each: each.start)
 
 
-def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyType({}), *, norm_lanes: int) -> int:
-    """Cycles of an engine's command, about; ``norm_lanes``: of the engine NORM."""
+def cycles(
+    queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyType({}), *, config: DiffusionConfig
+) -> int:
+    """Cycles of an engine's command, about."""
+    norm_lanes = config.norm_lanes
     if queue == "update":
         return 4 * operands["beats"]
     rows, tiles = operands.get("rows", 0) + 1, operands.get("tiles", 0) + 1
@@ -163,3 +169,9 @@ def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyTy
         return rows
     # Of a square array of half a tile's columns.
     return tiles * max(rows, 64) * -(-(operands["columns"] + 1) // 32)
+
+
+def stored(engine: str, port: str, arg: int, size: int, *, config: DiffusionConfig) -> int:
+    """Cycles in which STORE takes a record of a result slot, or ``size`` bytes of another port, about."""
+    source = config.machine.engines.named(engine).store(port).port
+    return record_of(arg).steps(STEP * source.banks) if isinstance(source, TileStorePort) else size // BEAT

@@ -138,7 +138,7 @@ class Tiler:
         room: dict[str, dict[str, int]] = {"update": {}}
         for engine, ports in self.ports.items():
             room[engine] = {port: count * 3 // 4 for port, count in ports.items()}
-        order = ordered([each.task(norm_lanes=self.config.norm_lanes) for each in sketches], RESULTS, room)
+        order = ordered([each.task(self.config) for each in sketches], RESULTS, room)
         placed = [each for number in order for each in sketches[number].jobs()]
         jobs = Placement(self.config, self.ports, placed).jobs(self.shown)
         write(program, jobs)
