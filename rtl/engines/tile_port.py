@@ -71,6 +71,11 @@ class TileStorePort(StorePort):
     arg: data.StructLayout = field(default_factory=lambda: TileArgument)
     banks: int = 1
 
+    @property
+    def codes(self) -> int:
+        """Codes that STORE makes of its words in a cycle, a beat at most."""
+        return WORDS * self.banks
+
     def signature(self, data_bits: int) -> wiring.Signature:
         """Of the engine's member."""
         return ResultSignature(self.banks)

@@ -3,7 +3,7 @@
 from collections import deque
 
 from gradloom.rtl.engines.tile_port import TileStorePort
-from gradloom.rtl.formats.tiles.records import BEAT, STEP, record_of
+from gradloom.rtl.formats.tiles.records import BEAT, record_of
 from gradloom.rtl.shell.engines import Engine
 
 from .shell.shell import FIFO, Queue, TimedMachine
@@ -83,5 +83,5 @@ def records_to_store(machine: TimedMachine, engine: Engine) -> dict[int, Queue]:
     kept = next((each for each in machine.queues.values() if isinstance(each, TileRecords)), None)
     queue, source = kept or TileRecords(machine), engine.store("o")
     assert isinstance(source.port, TileStorePort)
-    queue.codes[source] = STEP * source.port.banks
+    queue.codes[source] = source.port.codes
     return {source: queue}

@@ -1,7 +1,7 @@
 """Bounds of small lists by hand: an array of 64 by 32, tiles of 64 by 64, beats of 32 bytes.
 
 A record of r rows and f features has a beat in front, and for each row those that its features fill: 32 codes of 8
-bits, or 16 of 16 bits, and eight words. The element engine takes 8 codes a cycle, STORE makes 16.
+bits, or 16 of 16 bits, and eight words. The element engine takes 8 codes a cycle; STORE makes 16, of products a beat.
 """
 
 from types import SimpleNamespace
@@ -23,7 +23,8 @@ ELEMENT = 4 + 29
 
 def bounds_of(operations, batch=1, known=(), **config):
     """A row of units' cycles for each layer and way, in their order; ``config``: what is not the preset's."""
-    found = step_bounds(operations, SimpleNamespace(**vars(CONFIG) | config), batch, known=known)
+    given = SimpleNamespace(**{"machine": CONFIG.machine, **vars(CONFIG), **config})
+    found = step_bounds(operations, given, batch, known=known)
     made = {(each.layer, each.way): tuple(getattr(each, unit) for unit in UNITS) for each in found}
     assert len(made) == len(found)
     return made
@@ -80,7 +81,7 @@ def test_a_second_layer_wants_the_gradient_of_what_it_reads():
     assert found["second", "backward"][0] == 64 * (2 + 1 + 2 + 1 + 1)
     # The gradient as a stream, h and back as what is kept, back as a stream; x, A, B and W have slots.
     assert found["second", "backward"][3] == square + 3 * thin
-    assert found["second", "backward"][4] == thin + (1 + 8 * 4) + (1 + 64) + (1 + 64 * 4)
+    assert found["second", "backward"][4] == thin + (1 + 8 * 4) + (1 + 64) + square
     assert found["first", "backward"][0] == 64 * (1 + 1 + 1)
 
 
@@ -233,7 +234,7 @@ def test_attentions_gradients(wanted):
     read = (tile + 2 * 2 * wide + 2 * tile if scores else 0) + (tile if v else 0)
     # k streamed to no product: it is kept as before, and q, which streamed, is kept now.
     read += tile if k else 0
-    write = (2 * wide + 2 * wide if scores else 0) + sum(wide for each in wanted if each)
+    write = (2 * wide + 2 * wide if scores else 0) + sum(tile for each in wanted if each)
     assert found == (64 * passes, 0, soft, read, write)
 
 
@@ -301,7 +302,7 @@ def test_products_that_are_one_sum_are_written_once(features):
     found = bounds_of([first, *parts, total])
     wide = 1 + 64 * 4
     many = features > 64
-    assert found["b", "backward"][-1] == wide
+    assert found["b", "backward"][-1] == (wide if many else 1 + 64 * 2)
     assert found["a", "backward"][1] == (64 * 8 + ELEMENT if many else 0)
     assert found["a", "backward"][-1] == (2 * wide if many else 0)
 

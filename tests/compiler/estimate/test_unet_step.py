@@ -37,7 +37,8 @@ def counted(program):
         if each.engine == LOAD:
             found["read"] += given["beats"]
         elif each.engine == STORE:
-            found["write"] += record_of(given["arg"]).steps if given["source"].port.name == "o" else given["beats"]
+            port, arg = given["source"].port, given["arg"]
+            found["write"] += record_of(arg).steps(port.codes) if port.name == "o" else given["beats"]
         elif each.engine.name == "norm":
             by_row = bool(given.get("by_row")) if each.opcode == NormOpcode.SUMS else by_row
             found["norm"] += norm_cycles(each.opcode, given, by_row, CONFIG.norm_lanes)

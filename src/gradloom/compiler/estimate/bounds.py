@@ -59,11 +59,11 @@ class _Matrix:
         row = whole * (EDGE * bits // (8 * BEAT)) + -(-rest * bits // (8 * BEAT))
         return self.tiles + self.count * self.rows * row
 
-    @property
-    def steps(self) -> int:
-        """Cycles in which STORE makes all its records."""
+    def steps(self, bits: int, codes: int = STEP) -> int:
+        """Cycles in which STORE makes all its records of an engine that gives so many codes in one."""
         whole, rest = divmod(self.features, EDGE)
-        return self.tiles + self.count * self.rows * (whole * (EDGE // STEP) + -(-rest // STEP))
+        few = min(codes, 8 * BEAT // bits)
+        return self.tiles + self.count * self.rows * (whole * (EDGE // few) + -(-rest // few))
 
 
 @dataclass
@@ -131,7 +131,8 @@ class _Step:
         self.parts: dict[str, tuple[str, ...]] = {}
         self.bounds: list[Bound] = []
         self.reads: dict[str, set[int]] = {}
-        self.made: list[tuple[Bound, _Matrix]] = []
+        #: Results, and codes of them that STORE makes in a cycle.
+        self.made: list[tuple[Bound, _Matrix, int]] = []
         self.slots = {
             "x": _Slots(config.x_slots),
             "w": _Slots(config.w_slots),
@@ -151,8 +152,8 @@ class _Step:
         self._elements(loss, gradient, error)
         self._backward(gradient)
         self._update()
-        for bound, made in self.made:
-            bound.write += made.steps * len(self.reads.get(made.name, ()))
+        for bound, made, codes in self.made:
+            bound.write += sum(made.steps(bits, codes) for bits in self.reads.get(made.name, ()))
         return self.bounds
 
     # -- pieces ------------------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ class _Step:
         again = (1, int(blocks)) if by_rows < by_columns else (columns, 1)
         self._read(bound, "x", x, NARROW, again[0], share)
         self._read(bound, "w", w, NARROW, again[1])
-        self.made.append((bound, made))
+        self.made.append((bound, made, self.config.machine.engines.named("product").store("o").port.codes))
 
     @staticmethod
     def _columns(each: Attention, features: int) -> float:
@@ -208,7 +209,7 @@ class _Step:
             self._read(bound, "element", each, WIDE)
         bound.element += steps * made.count * made.rows * -(-made.features // _CODES)
         bound.element += made.tiles * (START + FINISH)
-        self.made.append((bound, made))
+        self.made.append((bound, made, STEP))
 
     def _norm(self, bound: Bound, made: _Matrix, each: Norm, operands: Sequence[_Matrix]) -> None:
         """Statistics, then results; of a gradient both of them twice."""
@@ -227,7 +228,7 @@ class _Step:
         lanes = self.config.norm_lanes
         bound.norm += gathered * sum(norm_cycles(opcode, whole, by_row, lanes) for opcode in opcodes)
         bound.norm += written * norm_cycles(result, whole, by_row, lanes)
-        self.made.append((bound, made))
+        self.made.append((bound, made, STEP))
 
     def _soft(self, bound: Bound, made: _Matrix, x: _Matrix) -> None:
         """Rows of several tiles are gathered first; what slots do not hold is read again for each pass."""
@@ -268,7 +269,7 @@ class _Step:
                 tiles, features = (1, part) if isinstance(part, int) else (len(part), made.features - EDGE * part[-1])
                 given = {"rows": rows - 1, "features": min(features, EDGE) - 1, "tiles": tiles - 1}
                 bound.norm += count * norm_cycles(opcode, given, True, self.config.norm_lanes)
-        self.made.append((bound, made))
+        self.made.append((bound, made, STEP))
 
     def _weights(self, each: Linear | Convolution) -> _Matrix:
         return _Matrix(f"{each.layer}.weight", each.i[0].features, each.o.features, taps_of(each))
@@ -307,7 +308,7 @@ class _Step:
                 if is_known(each, self.known):
                     # What adapters are added to.
                     self._read(bound, "element", _Matrix(f"{made.name}.kept", made.rows, made.features), WIDE)
-                    self.made.append((bound, made))
+                    self.made.append((bound, made, STEP))
                 else:
                     self._product(bound, made, given[0], self._weights(each))
                 self._bias(bound, each)
@@ -430,7 +431,7 @@ class _Step:
             for part in self._adapter(each):
                 words = part.rows * -(-part.features // _WORDS)
                 bound.read += part.beats(WIDE) + 4 * words
-                bound.write += 3 * words + part.steps
+                bound.write += 3 * words + part.steps(NARROW)
                 bound.element += words + part.tiles * (START + FINISH)
 
 

@@ -18,7 +18,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.rtl.formats.tiles.norm import NormOpcode, positions
 from gradloom.rtl.formats.tiles.product import ProductOpcode
-from gradloom.rtl.formats.tiles.records import BEAT, STEP, record_of
+from gradloom.rtl.formats.tiles.records import BEAT, record_of
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 
 __all__ = ["PacedCommand", "cycles", "paced", "stored"]
@@ -174,4 +174,4 @@ def cycles(
 def stored(engine: str, port: str, arg: int, size: int, *, config: DiffusionConfig) -> int:
     """Cycles in which STORE takes a record of a result slot, or ``size`` bytes of another port, about."""
     source = config.machine.engines.named(engine).store(port).port
-    return record_of(arg).steps(STEP * source.banks) if isinstance(source, TileStorePort) else size // BEAT
+    return record_of(arg).steps(source.codes) if isinstance(source, TileStorePort) else size // BEAT
