@@ -233,7 +233,7 @@ def draw(files, output):
                 fontsize=8,
             )
         ax.set(xscale="log", xlabel="million cycles", title=f"{file.stem}; x: in float")
-        ax.margins(x=0.25)
+        ax.margins(x=0.25, y=0.15)
     axes[0][0].set_ylabel("accuracy after, %")
     figure.tight_layout()
     figure.savefig(output, metadata={"Date": None})
