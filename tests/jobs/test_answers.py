@@ -154,7 +154,7 @@ def test_what_is_refused(here, board, tmp_path):
     refused(".*nowhere: is no job", here / "nowhere")
     design = json.loads(whole)["design"]
     for text, agent, fields in (
-        ("the board has another design than", "the board has .*, not", {"design": design | {"table": "rows=1;"}}),
+        ("the board has another design than", "the board has .*, must be", {"design": design | {"table": "rows=1;"}}),
         ("the job needs: 1048576000 bytes", "the job needs 1,048,576,000 bytes", {"window": 1000 << 20}),
         ("data.bin: has bytes that are not those", ".*data.bin has", {"data_sha256": "0" * 64}),
         ("job.json: stages: must have no program", None, {"stages": [{"writes": [], "program": [0, 1], "reads": []}]}),

@@ -19,4 +19,5 @@ def test_values_that_do_not_go_together_are_refused():
     assert EncodeParameters(rows=32, dense_depth=32, blocks=2) == EncodeParameters(
         rows=32, dense_depth=32, blocks=2, activation_bits=24
     )
-    assert {"rows": 25} == EncodeParameters().known
+    assert EncodeParameters().known == {"rows": 25, "activation_bits": 24}
+    assert EncodeParameters(activation_bits=18).known == {"rows": 25}
