@@ -146,7 +146,7 @@ class EncodeTime(OneAtATime):
         for first, last in busy:
             count = min(max(first - cycle, 0), elements - len(out))
             out.extend(range(cycle + wait, cycle + wait + count))
-            cycle = max(cycle + count, last + 1) if len(out) < elements else cycle
+            cycle = max(cycle, last + 1)
         rest = elements - len(out)
         out.extend(range(cycle + wait, cycle + wait + rest))
         return out
