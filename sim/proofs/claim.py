@@ -3,6 +3,8 @@
 Parts that a proof need not follow may be replaced by free values.
 """
 
+import re
+
 from amaranth.back import rtlil
 from amaranth.hdl import Array, Cat, ClockDomain, Fragment, Instance, Module, Mux, Shape, Signal, Value
 from amaranth.lib.wiring import In
@@ -140,8 +142,8 @@ class Claim:
     def rtlil(self):
         """The claim as text for Yosys."""
         text = rtlil.convert(self.m, name="claim", ports=[self.clock.clk, *self.inputs], emit_src=False)
-        # Amaranth takes these cells of Yosys for modules.
-        return text.replace("cell \\$", "cell $")
+        # Amaranth takes these cells of Yosys for modules. A field of a signal may be called cell, too.
+        return re.sub(r"^(\s*cell )\\\$", r"\1$", text, flags=re.MULTILINE)
 
 
 def streams_of(component):

@@ -32,6 +32,16 @@ def _line(row):
     return f"{row['name']:28} {how:26} {row['seconds']:7.1f} s{broken}{trouble}"
 
 
+def _tried(proof, directory):
+    """Its row; one that cannot be made is not shown, and the others are tried."""
+    try:
+        return outcome(proof, directory)
+    except Exception as error:
+        given = {"name": proof.name, "rule": proof.rule, "preset": proof.preset, "method": proof.method}
+        none = {"depth": None, "unbounded": False, "seconds": 0.0, "uncovered": [], "broken": [], "shown": False}
+        return {**given, **none, "detail": f"{type(error).__name__}: {error}"}
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("names", nargs="*", help="proofs; if none is named, all")
@@ -51,7 +61,7 @@ def main(arguments=None):
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         rows = []
-        for row in pool.map(lambda proof: outcome(proof, directory), chosen):
+        for row in pool.map(lambda proof: _tried(proof, directory), chosen):
             rows.append(row)
             print(_line(row), flush=True)
     if given.output:

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from amaranth.hdl import Signal
+from amaranth.lib import data
 
 import gradloom.rtl
 from gradloom.rtl.engines.vector.command import take_command
@@ -44,6 +46,15 @@ def test_a_claim_that_is_wrong_is_refuted_and_an_assumption_that_leaves_nothing_
     circuit = Circuit(claim, tmp_path / "claim")
     assert circuit.prove("bounded", 3).detail == "smaller"
     assert circuit.uncovered(3) == ["large"]
+
+
+def test_a_field_may_be_called_as_what_yosys_reads(tmp_path):
+    claim = Claim()
+    # Amaranth names a signal without a name of its own.
+    (value,) = [Signal(data.StructLayout({"cell": 2, "wire": 2}))]
+    claim.m.d.sync += value.eq(claim.free(4, "value"))
+    claim.check("small", value.cell < 3)
+    assert Circuit(claim, tmp_path / "claim").refute(4).detail == "small"
 
 
 @pytest.mark.parametrize("family", Pair.APART)
