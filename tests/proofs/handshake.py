@@ -98,6 +98,10 @@ class Handshakes:
     @staticmethod
     def _address(cell, port, index):
         said = cell["parameters"]
+        if cell["type"].startswith("$memrd"):
+            # A reader of its own.
+            waits = not int(said["CLK_ENABLE"], 2)
+            return [each for each in cell["connections"]["ADDR"] if waits and isinstance(each, int)]
         reader = index // int(said["WIDTH"], 2)
         if said["RD_CLK_ENABLE"][::-1][reader] == "1":
             return []
