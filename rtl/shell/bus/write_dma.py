@@ -236,8 +236,8 @@ class WriteDMA(wiring.Component):
                 m.d.sync += [
                     offset.eq(args.offset),
                     beats.eq(args.beats),
-                    known.eq(port.command.payload.opcode == 0),
                     *([] if self.asks_ahead else tell),
+                    known.eq(port.command.payload.opcode == 0),
                 ]
                 if self.forwards:
                     m.d.sync += command.only.eq(args.only)
