@@ -16,8 +16,8 @@ from gradloom.sim.bench.mutants import mutant
 
 from .records import beats_of
 
-#: Banks of the results of two engines, and slots of each.
-BANKS, SLOTS = (2, 1), 2
+#: Banks of the results of three engines, and slots of each.
+BANKS, SLOTS = (2, 1, 2), 2
 #: Those of WriteDMA: from a request that is taken to the payload of the next, and from all beats to its request.
 SHOWN, ASKS = 2, 4
 
@@ -36,7 +36,7 @@ class Slots(wiring.Component):
     def __init__(self, unit=TileStore):
         self.store = unit(banks=BANKS)
         self.tiles = [tiles(seed) for seed in range(len(BANKS))]
-        super().__init__({"port": In(StoreSignature(8 * BEAT)), "ahead": In(1), "source": In(1)})
+        super().__init__({"port": In(StoreSignature(8 * BEAT)), "ahead": In(1), "source": In(range(len(BANKS)))})
 
     def elaborate(self, platform):
         m = Module()
@@ -156,7 +156,7 @@ def unit():
 @pytest.mark.parametrize("tell", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("stall", [0.0, 0.5])
 def test_records_come_in_their_order(unit, stall, tell):
-    """Whether STORE told of them or not, from both engines, in all widths."""
+    """Whether STORE told of them or not, from all engines, in all widths."""
     records = some_records(40, seed=5)
     beats, _ = played(unit, records, stall=stall, tell=tell, seed=6)
     assert beats == expected(unit, records)[0]
