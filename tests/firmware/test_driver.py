@@ -10,7 +10,7 @@ from gradloom.firmware.chip.soc_image import includes, source
 from gradloom.firmware.device import program, registers
 from gradloom.firmware.device.machine import PROGRAM_FORMAT, TABLE_FORMAT
 
-STRICT = ["gcc", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-std=c99"]
+from .strict import strict_library
 
 OK, RUNNING, NOT_FOUND, VERSION, ARGUMENT, BUSY, TIMEOUT, FAILED, ABSENT = 0, 1, -1, -2, -3, -4, -5, -6, -7
 READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
@@ -75,11 +75,7 @@ class Driver:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
-    target = tmp_path_factory.mktemp("driver") / "libgradloom.so"
-    subprocess.run([*STRICT, "-shared", "-fPIC", "-o", str(target), str(source("gradloom.c"))], check=True)
-    loaded = ctypes.CDLL(str(target))
+    loaded = strict_library(tmp_path_factory.mktemp("driver") / "libgradloom.so", "gradloom.c")
     loaded.gl_set_window.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32]
     for name in ("gl_error_name", "gl_error_text"):
         getattr(loaded, name).restype = ctypes.c_char_p

@@ -1,15 +1,14 @@
 """The adapter in memory is the last complete one, wherever a write is cut, by the C driver and by the host."""
 
 import ctypes
-import shutil
-import subprocess
 import zlib
 
 import pytest
 
 from gradloom.firmware.chip.adapter_store import HEADER_BYTES, AdapterStore
-from gradloom.firmware.chip.soc_image import source
 from gradloom.firmware.device.host import Accelerator
+
+from ..strict import strict_library
 
 OFFSET, CAPACITY = 128, 192
 OLD, NEW, NEWER = (bytes(range(start, start + 160)) for start in (1, 50, 90))
@@ -102,28 +101,8 @@ class Firmware:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
-    target = tmp_path_factory.mktemp("store") / "libstore.so"
-    sources = [str(source(f"gradloom{part}.c")) for part in ("", "_store", "_sum")]
-    subprocess.run(
-        [
-            "gcc",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Wpedantic",
-            "-Wconversion",
-            "-std=c99",
-            "-shared",
-            "-fPIC",
-            "-o",
-            str(target),
-            *sources,
-        ],
-        check=True,
-    )
-    return ctypes.CDLL(str(target))
+    names = (f"gradloom{part}.c" for part in ("", "_store", "_sum"))
+    return strict_library(tmp_path_factory.mktemp("store") / "libstore.so", *names)
 
 
 @pytest.fixture(params=["host", "firmware"])

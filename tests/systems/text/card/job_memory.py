@@ -1,16 +1,16 @@
 """A job's window on this machine, and the two drivers that prepare its steps: C, as the firmware has it, and Python."""
 
 import ctypes
-import subprocess
 
 import numpy as np
 
-from gradloom.firmware.chip.soc_image import includes, source
 from gradloom.firmware.chip.steps import STATE_BYTES, StepError, Steps
 from gradloom.firmware.device.registers import COMMAND_BYTES
 from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.systems.text.card.job import STATE
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
+
+from ....firmware.strict import strict_library
 
 
 class Window:
@@ -83,10 +83,7 @@ def host(window):
 
 def compiled(target):
     """The C driver as a shared library."""
-    strict = ["-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-std=c99", "-O2"]
-    sources = [str(source(f"gradloom_{part}.c")) for part in ("steps", "sum")]
-    subprocess.run(["gcc", *strict, *includes(), "-shared", "-fPIC", "-o", str(target), *sources], check=True)
-    library = ctypes.CDLL(str(target))
+    library = strict_library(target, "gradloom_steps.c", "gradloom_sum.c")
     for name in ("check", "prepare", "measure"):
         getattr(library, f"gl_steps_{name}").restype = ctypes.c_char_p
     library.gl_steps_count.restype = ctypes.c_uint32
