@@ -139,20 +139,27 @@ class _Flow:
             for at in range(0, len(pixels), BLOCK):
                 size = min(BLOCK, len(pixels) - at)
                 first, lost, then = encoder.limits()
-                for n, limit in ((0, first), (lost, then)):
-                    if n < size:
-                        step = pixels[at + n]
-                        weights(step)
-                        late = limit - (base + step + shift)
-                        if late > 0:
-                            shift += late
-                            self._late(step, shift)
-                step = pixels[at + size - 1]
-                weights(step)
+                entered = 0
+                for n in sorted({0, min(lost, size - 1), size - 1}):
+                    # The encoder does not wait for the window generator: it may take a pixel when the one before has
+                    # left, which is earlier than its step where rows of padding or weights lie between.
+                    before = pixels[max(at + n - 1, 0)]
+                    weights(before)
+                    entered = base + before + shift + (1 if at + n else 0)
+                    if n == 0:
+                        entered = max(entered, first)
+                    if n == lost:
+                        entered = max(entered, then)
+                    step = pixels[at + n]
+                    weights(step)
+                    late = entered - (base + step + shift)
+                    if late > 0:
+                        shift += late
+                        self._late(step, shift)
                 if size == BLOCK:
-                    encoder.block(base + step + shift)
+                    encoder.block(entered)
                 else:
-                    encoder.rest(base + step + shift, size)
+                    encoder.rest(entered, size)
         weights(1 << 30)
         self.last_shift = shift
 

@@ -15,6 +15,7 @@ from gradloom.rtl.formats.images import LEVEL
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.images import ARRAY
 from gradloom.rtl.machines.language import LINEAR as PRODUCTS
+from gradloom.rtl.machines.recurrent import CELL as CELLS
 from gradloom.rtl.shell.engines import LOAD
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 from gradloom.sim.reference.tiles.program import TileMachine as TileModels
@@ -229,7 +230,10 @@ def cell():
     for each in (setup, program):
         for offset, content in each.contents():
             subject.device.write_memory(offset, content)
-    subject.learn([setup.code, program.code], setup.offset, [])
+    # States stay from program to program, and those of all places are stored.
+    states = bytes(2 * CELL.state_places * subject.beats)
+    load, patch = _load(subject.size - 4096, states, subject.beats, dest=CELLS.load("state"), arg=0)
+    subject.learn([load, setup.code, program.code], setup.offset, [patch])
     return subject
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from itertools import chain, count
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ LIMITS = {
     "instantft-kv260": Limits(edge=32, inputs=4, channels=40, dense=128, classes=10, kernel=5, rank=16, samples=80),
     "digits-ulx3s": Limits(edge=8, inputs=2, channels=16, dense=40, classes=10, kernel=2, rank=4, samples=20),
 }
+#: Draws that once differed: a block of a tap ends with a pixel before which rows of padding lie.
+FOUND = 10_025, 10_081
 TINY = Limits(edge=10, inputs=3, channels=20, dense=24, classes=4, kernel=3, rank=4, samples=24)
 
 
@@ -81,9 +84,9 @@ def test_networks_in_rtl_are_the_reference_and_the_forecast(machine):
     with machine.device() as device:
         host = Accelerator(device)
         simulated = simulation.MachineRunner(host)
-        seed = 10_000
-        while done < RUN:
-            seed += 1
+        for seed in chain(FOUND, count(10_001)):
+            if done == RUN:
+                break
             task = draw(seed, TINY)
             try:
                 plan, images, labels, a, b = planned(SMALL, task)
