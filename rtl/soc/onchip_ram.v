@@ -21,8 +21,9 @@ module gradloom_ram #(
     initial $readmemh(IMAGE, memory);
 
     reg [BITS-1:0] a_asked, a_there, b_asked, b_there;
-    reg a_writes_asked, a_writes;
-    reg [3:0] b_writes_asked, b_writes;
+    // Nothing is written at power-up, whatever the other registers hold.
+    reg a_writes_asked = 1'b0, a_writes = 1'b0;
+    reg [3:0] b_writes_asked = 4'h0, b_writes = 4'h0;
     reg [31:0] b_data_asked, b_data_there;
     reg [127:0] a_data_asked, a_data_there, a_fetched, b_fetched;
     integer lane;
