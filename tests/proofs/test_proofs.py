@@ -16,7 +16,7 @@ from gradloom.rtl.stream.queue import ShortQueue
 from gradloom.sim.bench.mutants import holder, mutant, mutants
 from gradloom.sim.proofs.claim import Claim
 from gradloom.sim.proofs.proof import outcome
-from gradloom.sim.proofs.prover import Circuit, solver_missing
+from gradloom.sim.proofs.prover import Circuit, check_claim, solver_missing
 
 from ..engines.cell import claims as cell_claims
 from .catalog import PROOFS
@@ -31,6 +31,19 @@ def test_a_quick_proof_holds_and_finds_the_broken_unit(proof, tmp_path):
         proof = dataclasses.replace(proof, method="reach")
     row = outcome(proof, tmp_path)
     assert row["shown"], row
+
+
+@pytest.mark.parametrize("proof", [proof for proof in PROOFS if not proof.quick], ids=lambda proof: proof.name)
+def test_the_claim_of_every_other_proof_can_be_made_and_read(proof, tmp_path):
+    check_claim(proof.make(), tmp_path)
+
+
+def test_a_claim_that_cannot_be_read_is_seen(tmp_path):
+    claim = Claim()
+    claim.check("small", claim.free(4, "value") < 3)
+    claim.rtlil = lambda: "module \\claim\n  cell \\nowhere \\one\n  end\nend\n"
+    with pytest.raises(RuntimeError, match="Yosys: .*nowhere"):
+        check_claim(claim, tmp_path)
 
 
 def test_every_rule_has_a_broken_unit():
