@@ -69,8 +69,8 @@ def test_no_network_has_a_program_that_stops():
             continue
         assert forecast(plan).total > plan.commands
         found["planned"] += 1
-    for why, count in found.most_common():
-        print(f"{count:5} {why}")
+    for why, times in found.most_common():
+        print(f"{times:5} {why}")
     assert found["planned"] >= PLANNED / 4
 
 
