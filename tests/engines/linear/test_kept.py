@@ -13,7 +13,7 @@ from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.text.program.engines.linear import LayerMap
-from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.text.run.linear import START, LinearMachine, choose_exponents, mathematics, reference_step
 
 from ...deep import deep
 from .conftest import MACHINE, SMALL, make_layer
@@ -64,7 +64,7 @@ def program():
 
 def image(step, limits=None, **how):
     """A card whose job makes the step again and again."""
-    place = LayerMap.place(LAYER.shape, SMALL, 1 << 16)
+    place = LayerMap.place(LAYER.shape, SMALL, START)
     first = min(place.a, place.b)
     size = max(place.a + 4 * 2 * 16, place.b + 4 * 2 * 16) - first
     window = -(-step.end // 4096) * 4096
@@ -116,7 +116,7 @@ def kept(content):
 
 def learnt(copy):
     """Words of A and B; between them lies memory that nobody wrote, other noise after each power-up."""
-    place = LayerMap.place(LAYER.shape, SMALL, 1 << 16)
+    place = LayerMap.place(LAYER.shape, SMALL, START)
     first = min(place.a, place.b)
     return [copy.words[at - first :][: 4 * 2 * 16] for at in (place.a, place.b)]
 
@@ -135,7 +135,7 @@ def test_the_first_copy_has_the_words_of_the_reference(program, step):
     assert lines[-2:] == ["stopped: limit of runs", "stopped"] and ended == STOPPED
     found, expected = kept(content), reference_step(LAYER, EXPONENTS, RATE)
     assert (found.runs, found.reason) == (1, Reason.RUNS)
-    place = LayerMap.place(LAYER.shape, SMALL, 1 << 16)
+    place = LayerMap.place(LAYER.shape, SMALL, START)
     first = min(place.a, place.b)
     a = untile_rows(found.words[place.a - first :][: 4 * 32], 2, 16, SMALL.edge)
     assert np.array_equal(a, expected.tensors["a"])
