@@ -92,10 +92,11 @@ VectorOperands = data.StructLayout(
         "eps_shift": 6,  #: NORM: 0 to 44
         "turn": 1,  #: ROPE: backward, by the negative angles
         "wide": 1,  #: ADD: results have 25 bits, else 24
-        "limit": 18,  #: SOFTMAX: index of the last element of a row that counts
         "causal": 1,  #: SOFTMAX: the token's index is added to ``limit``; SWIGLU: GELU by tanh, if the machine has it
         "targets": 1,  #: SOFTMAX: subtracts 1 at each token's target, and gives the loss
-        "_reserved": 49,
+        "_unused": 3,  # ``limit`` varies from token to token: it begins with a word, and can be patched
+        "limit": 18,  #: SOFTMAX: index of the last element of a row that counts
+        "_reserved": 46,
     }
 )
 

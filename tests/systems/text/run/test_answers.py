@@ -9,12 +9,13 @@ import pytest
 from gradloom.firmware.jobs import answering
 from gradloom.firmware.jobs.answering import guessed
 from gradloom.models.adapters.lora import Adapter
+from gradloom.program.patches import patches
 from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.reference.drawn import Draw
 from gradloom.systems.text.reference.llama import greedy
-from gradloom.systems.text.run.answers import TOGETHER, AnswerMachine, TokenReply, prompt_of
+from gradloom.systems.text.run.answers import TOGETHER, AnswerImage, AnswerMachine, TokenReply, prompt_of
 
 from ..conftest import CONFIG, FAMILIES, LONG_HEADS, MODEL, exact_llama
 
@@ -41,6 +42,19 @@ def test_tokens_are_those_of_the_model(reply, frozen, adapters):
     assert found == list(greedy(exact_llama(frozen), GIVEN, 5, adapters=adapters)) and not made.saturated
     assert found != list(reply((3, 14, 16)).tokens((3, 14, 16), 5))
     assert list(made.tokens(GIVEN, 5, ends=frozenset(found[2:3]))) == found[: found.index(found[2])]
+
+
+@pytest.mark.parametrize("model", [WIDE, LONG_HEADS], ids=["128", "long heads"], indirect=True)
+def test_programs_can_be_patched_for_every_token_of_their_tile(reply, model):
+    """A field of a patch has room for the first and the last."""
+    image = AnswerImage(reply(), model.context, CONFIG, tell=lambda text: None)
+    assert len({tile for tile, _ in image.programs}) == model.context // image.rows
+    for (tile, _), made in image.programs.items():
+        found = patches(made.program.instructions, made.variables)
+        assert {name for each in found for name, _ in each.terms} == {"position", "row"}
+        for row in (0, image.rows - 1):
+            now = {"position": tile * image.rows + row, "row": row}
+            assert all(0 <= each.value(now) < 1 << each.width for each in found)
 
 
 def one_by_one(reply, given, count, draw=np.argmax):
