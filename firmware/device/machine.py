@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 #: Formats that this host speaks.
-TABLE_FORMAT, PROGRAM_FORMAT = 2, 1
+TABLE_FORMAT, PROGRAM_FORMAT = 2, 2
 #: Engines that every machine has, by number, and what cycles count as where none of a machine's own executes.
 SHELL_ENGINES = ("control", "load", "store")
 SHELL_PHASES = ("wait", "load", "store")

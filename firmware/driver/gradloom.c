@@ -3,7 +3,7 @@
 
 #define REGISTER(name) ((uint32_t)offsetof(gradloom_t, name))
 /* Formats that this driver speaks. */
-enum { TABLE_FORMAT = 2, PROGRAM_FORMAT = 1 };
+enum { TABLE_FORMAT = 2, PROGRAM_FORMAT = 2 };
 
 #define FIELD(value, reg, field) \
     (((value) & GRADLOOM__##reg##__##field##_bm) >> GRADLOOM__##reg##__##field##_bp)

@@ -1,7 +1,10 @@
 """A command's words are those of the page that tells about them."""
 
+import hashlib
 import re
 from pathlib import Path
+
+from gradloom.preset import PRESETS
 
 from gradloom.rtl.shell.signature import (
     COMMAND_BYTES,
@@ -14,6 +17,8 @@ from gradloom.rtl.shell.signature import (
     StoreOperands,
     store_request,
 )
+
+from gradloom.rtl.shell.table import PROGRAM_FORMAT
 
 PAGE = Path(__file__).parents[2] / "docs/reference/program.md"
 #: Fields by the first words of their lines.
@@ -53,3 +58,20 @@ def test_operands_have_whole_words():
         assert {name: last - first for name, (first, last) in bits(store_request(forwards)).items()} == {
             name: asked[name][1] - asked[name][0] for name in names
         }
+
+
+def test_programs_of_another_layout_have_another_format():
+    """A board refuses what was made for operands that lie elsewhere, instead of reading them wrongly."""
+    engines = {each.name: each for preset in PRESETS.values() for each in preset.config.machine.engines}
+    told = [
+        f"{name} {place} {field}: {shape}"
+        for name, engine in sorted(engines.items())
+        for place, layout in [
+            *((opcode.name, engine.layout(opcode)) for opcode in engine.spec.opcodes),
+            *((port.name, port.arg) for port in (*engine.spec.loads, *engine.spec.stores)),
+        ]
+        for field, shape in bits(layout).items()
+    ]
+    assert len(told) > 500
+    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+    assert (PROGRAM_FORMAT, digest) == (2, "bafa31d97ac93089"), "operands lie elsewhere: raise PROGRAM_FORMAT"
