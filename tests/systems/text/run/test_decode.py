@@ -72,7 +72,9 @@ def test_a_token_is_a_row_of_the_whole(prompted, position):
 def parted(monkeypatch, frozen):
     """Of the head's three tiles the third is a part of its own, here alone: others know the parts by the same names."""
     monkeypatch.setattr(operations_of_the_head, "_MOST", 2)
-    monkeypatch.setattr(frozen, "words", {name: each for name, each in frozen.words.items() if "head." not in name})
+    for kept in ("words", "held", "frac", "saturated"):
+        own = {name: each for name, each in getattr(frozen, kept).items() if "head." not in name}
+        monkeypatch.setattr(frozen, kept, own)
 
 
 def test_logits_of_a_head_in_codes(prompted, parted):
