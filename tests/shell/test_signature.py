@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 from gradloom.preset import PRESETS
-
 from gradloom.rtl.shell.signature import (
     COMMAND_BYTES,
     FORWARD_BITS,
@@ -17,7 +16,6 @@ from gradloom.rtl.shell.signature import (
     StoreOperands,
     store_request,
 )
-
 from gradloom.rtl.shell.table import PROGRAM_FORMAT
 
 PAGE = Path(__file__).parents[2] / "docs/reference/program.md"
