@@ -16,8 +16,8 @@ from .parameters import ShellParameters
 
 __all__ = ["MOST_BYTES", "PROGRAM_FORMAT", "TABLE_FORMAT", "machine_table", "needed_table", "table_of", "table_words"]
 
-#: Of the text below, and of programs: how :class:`~.signature.Command` and every engine's operands are laid out. A driver
-#: refuses others.
+#: Of the text below, and of programs: how :class:`~.signature.Command` and the operands of engines are laid out. A
+#: driver refuses others.
 TABLE_FORMAT, PROGRAM_FORMAT = 2, 2
 
 #: TABLE_PLACE has 7 bits, a word 4 bytes; the last word is 0.

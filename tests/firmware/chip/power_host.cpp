@@ -88,7 +88,7 @@ uint32_t host_cycles() { return cycles; }
 static uint32_t registers[1024];
 // The forward cache may hold words of another job, until it is cleared.
 static bool stale = true;
-// The machine table, which the command line of the compiler gives.
+// The machine table, and FORMATS of it and of programs, which the command line of the compiler gives.
 static const char table[512] = TABLE;
 uint32_t host_read(void *, uint32_t offset) {
     if (offset != offsetof(gradloom_t, TABLE_WORD)) return registers[offset / 4];
@@ -143,6 +143,6 @@ int main(int argc, char **argv) {
     }
     registers[0] = GRADLOOM__ID__MAGIC_reset;
     registers[1] = GRADLOOM__VERSION__MAJOR_reset << GRADLOOM__VERSION__MAJOR_bp;
-    registers[2] = 0x102;
+    registers[2] = FORMATS;
     return gl_firmware();
 }

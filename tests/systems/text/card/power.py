@@ -17,7 +17,7 @@ from gradloom.firmware.chip.kept import newest
 from gradloom.firmware.chip.monocypher_source import monocypher
 from gradloom.firmware.chip.soc_image import includes, source
 from gradloom.rtl.formats.weights.tiles import tile_moments, tile_rows
-from gradloom.rtl.shell.table import table_of
+from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, table_of
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.blocks.head import LOSS, TARGETS
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
@@ -86,7 +86,12 @@ def compiled(folder, memory_bytes, root=bytes(32)):
         subprocess.run(["gcc", "-std=c99", *strict, *more, "-c", str(unit), "-o", objects[-1]], check=True)
     bench = str(Path(__file__).parents[3] / "firmware" / "chip" / "power_host.cpp")
     target = folder / "power_host"
-    options = [*strict, f"-I{BENCH}", f'-DTABLE="{table_of(CONFIG)}"']
+    options = [
+        *strict,
+        f"-I{BENCH}",
+        f'-DTABLE="{table_of(CONFIG)}"',
+        f"-DFORMATS={TABLE_FORMAT | PROGRAM_FORMAT << 8}",
+    ]
     subprocess.run(["g++", "-std=c++17", *options, bench, *objects, "-o", str(target)], check=True)
     return target
 
