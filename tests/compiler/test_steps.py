@@ -47,6 +47,8 @@ CONVOLUTIONS = {
     "steps": ((23,), 6, 12, {"kernel": 5, "pads": 2, "dilation": 3, "stride": 2}),
     "a place": ((5, 5), 20, 66, {"kernel": 1}),
     "a place with a stride": ((7, 5), 20, 30, {"kernel": 1, "stride": 2}),
+    "a place with a stride, of three tiles": ((7, 5), 20, 150, {"kernel": 1, "stride": 2}),
+    "many features of taps": ((5,), 70, 130, {"kernel": 2, "stride": 2}),
     "a large kernel": ((9, 10), 3, 4, {"kernel": 7, "pads": 3}),
     "all of an image": ((4, 6), 9, 60, {"kernel": (4, 6)}),
     "places that none reads": ((8, 64), 9, 10, {"kernel": (2, 1), "stride": (4, 1)}),

@@ -48,8 +48,9 @@ def came(x: TileCoded, tile: TileCoded, rows: TapRows, sources: np.ndarray) -> t
         some = columns(x, slice(deep, deep + 1))
         kept = np.zeros((len(taps), some.codes.shape[1], min(EDGE, rows.total - start)))
         for matrix, (begin, first, count) in zip(kept, own):
-            part = tile.codes[: matrix.shape[0], first : first + min(count, EDGE)]
-            matrix[: len(part), max(begin, 0) : max(begin, 0) + part.shape[1]] = part
+            low, high = max(begin, 0), min(begin + count, EDGE)
+            part = tile.codes[: len(matrix), first : first + high - low]
+            matrix[: len(part), low:high] = part
         exponents = np.broadcast_to(tile.exponents, (len(taps), 1, 1))
         found = sums((some, sources[taps], TileCoded(kept, exponents)))
         made[:, start : start + kept.shape[2]], lost = found.values, lost + found.lost
