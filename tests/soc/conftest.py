@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import gradloom.sim
+from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT
 from gradloom.rtl.soc import soc_sources
 from gradloom.sim.run.device import build_harness
 
@@ -21,4 +22,5 @@ def program():
         "soc",
         [quiet, *soc_sources(), bench / "soc_bus.sv", bench / "uart_listener.sv"],
         parameters={"BYTES": MEMORY, "DATA_BITS": 64, "ADDRESS": 32},
+        defines=[f"FORMATS={TABLE_FORMAT | PROGRAM_FORMAT << 8}"],
     )

@@ -66,7 +66,7 @@ module gradloom #(
     input  logic m_axi_rvalid,
     output logic m_axi_rready
 );
-    localparam logic [31:0] ID = 32'h4752_4c4d, VERSION = 32'h0001_0000, MACHINE = 32'h0000_0102;
+    localparam logic [31:0] ID = 32'h4752_4c4d, VERSION = 32'h0001_0000, MACHINE = `FORMATS;
     // Its machine table: a=1, and its end.
     localparam logic [31:0] TABLE = 32'h0031_3d61;
 
