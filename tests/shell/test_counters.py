@@ -69,7 +69,7 @@ def test_each_event_has_its_counter():
     }
 
     async def process(ctx):
-        for times, (event, _) in enumerate(events.items(), 1):
+        for times, event in enumerate(events, 1):
             ctx.set(getattr(dut, event), 1)
             await ctx.tick().repeat(times)
             ctx.set(getattr(dut, event), 0)
@@ -82,11 +82,7 @@ def test_each_event_has_its_counter():
             ctx.set(getattr(dut.health, event), 0)
         await ctx.tick().repeat(3)
         assert [shown(ctx, dut, name) for name in events.values()] == [1, 2, 3, 4]
-        assert [shown(ctx, dut, name) for name in ("SATURATED", "UNDERFLOWED", "CYCLES_LO", "CYCLES_HI")] == [
-            5,
-            6,
-            9,
-            0,
-        ]
+        assert [shown(ctx, dut, name) for name in ("SATURATED", "UNDERFLOWED")] == [5, 6]
+        assert [shown(ctx, dut, name) for name in ("CYCLES_LO", "CYCLES_HI")] == [9, 0]
 
     simulate(dut, process)
