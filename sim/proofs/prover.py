@@ -91,7 +91,7 @@ def solver_missing():
 
 
 def check_claim(claim, directory):
-    """Lets Yosys read a claim; ``RuntimeError`` if it refuses it. It is a tenth of the work of a :class:`Circuit`."""
+    """Lets Yosys read a claim; ``RuntimeError`` if it refuses it. A :class:`Circuit` flattens and optimises it, too."""
     (Path(directory) / "claim.il").write_text(claim.rtlil())
     _yosys(_READ, directory)
 

@@ -143,9 +143,9 @@ class _Flow:
                 for n in sorted({0, min(lost, size - 1), size - 1}):
                     # The encoder does not wait for the window generator: it may take a pixel when the one before has
                     # left, which is earlier than its step where rows of padding or weights lie between.
-                    before = pixels[max(at + n - 1, 0)]
-                    weights(before)
-                    entered = base + before + shift + (1 if at + n else 0)
+                    left = pixels[at + n - 1] + 1 if at + n else 0
+                    weights(left - 1)
+                    entered = base + left + shift
                     if n == 0:
                         entered = max(entered, first)
                     if n == lost:
