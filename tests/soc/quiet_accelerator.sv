@@ -1,4 +1,9 @@
 // Stands in for an accelerator that nobody asks for anything but what it is: reads give its registers, writes nothing.
+// FORMATS: those of tables and programs, as in the register; 0 for benches that do not read it.
+`ifndef FORMATS
+`define FORMATS 0
+`endif
+
 module gradloom #(
     parameter int ADDRESS = 32,
     parameter int DATA_BITS = 64
