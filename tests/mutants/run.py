@@ -3,15 +3,17 @@
     python -m tests.mutants.run rtl/shell --count 20 -o build/mutants.jsonl
 
 draws changes over the files of rooms and runs, for each, the tests of its own room in a copy of the tree, a file at a
-time: first those that name the source, the most often first, then the others. Of firmware that runs from an image, that
-is built again, and the tests that run it count, too. The first failure, or a run that takes longer than its limit, has
-found the change. Each verdict is appended to the output, a line of JSON, and holds for later runs: what was found as
-long as its source stays, what lived as long as the tests stay, too. What is not found within ``--seconds`` is
-undecided. Changes that ``equivalent.toml`` lists are not run. What lived is printed; exit code 3 if the share that was
-found, of those that are decided and not listed, is below ``--least``.
+time: first those that name the source, the most often first, then the others. Each file runs once without a change, for
+the time that it takes and for the statements of Python that it runs: a change elsewhere is none of its matter. Of
+firmware that runs from an image, that is built again, and the tests that run it count, too. The first failure, or a run
+that takes longer than its limit, has found the change. Each verdict is appended to the output, a line of JSON, and
+holds for later runs: what was found as long as its source stays, what lived as long as the tests stay, too. What is not
+found within ``--seconds`` is undecided. Changes that ``equivalent.toml`` lists are not run. What lived is printed; exit
+code 3 if the share that was found, of those that are decided and not listed, is below ``--least``.
 """
 
 import argparse
+import ast
 import hashlib
 import json
 import math
@@ -29,6 +31,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from coverage import CoverageData
+
 from gradloom.firmware.chip.soc_image import IMAGES, sources
 
 from .changes import Change, changes_of
@@ -41,9 +45,8 @@ _ENDINGS = (".py", ".c", ".v")
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 #: Rooms of tests for folders that have none of their own.
 _TOP = {"rtl": "emit", "src/gradloom": "cli", "firmware/jobs": "jobs", "firmware/linux": "jobs"}
-#: Seconds beyond three times what the unchanged tests take, and of tests that are not timed yet.
-_MORE, _FIRST = 60, 900
-
+#: Seconds beyond three times what the unchanged tests take.
+_MORE = 60
 
 #: Tests that run the images of the firmware, by what is called main in them, the quickest first.
 _RUN = {
@@ -107,6 +110,19 @@ def lines_of(change: Change, root: Path = ROOT) -> tuple[str, str]:
     text = (root / change.path).read_text(encoding="utf-8")
     now, then = (each.splitlines()[change.line - 1].strip() for each in (text, change.made(text)))
     return now, then
+
+
+def statement_of(text: str, line: int) -> range:
+    """Lines of the innermost statement of Python that has ``line``, without its body's."""
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.stmt) and node.end_lineno is not None and node.lineno <= line <= node.end_lineno:
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno
+            # Of nested statements the walk meets the inner one later.
+            if line <= max(last, node.lineno):
+                found = range(node.lineno, max(last, node.lineno) + 1)
+    return found
 
 
 def equivalents() -> dict[tuple[str, str, str], str]:
@@ -187,19 +203,27 @@ class Bench:
             if source.is_symlink() or source.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target, follow_symlinks=False)
-        #: Seconds that tests take without a change; images of the firmware as built without one.
+        #: Seconds that tests take without a change, and the lines of sources that they run; images of the firmware as
+        #: built without one.
         self.took: dict[str, float] = {}
+        self._lines: dict[str, dict[str, set[int]]] = {}
         self._images: dict[str, str] = {}
         # One thread for matrix products, as in `make test`: bounds of CPU time are those of one.
         self._environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         self._environment["PYTHONPATH"] = str(folder / "src")
 
-    def tested(self, tests: str, limit: float | None = None) -> tuple[str, str]:
-        """``lived``, ``failed`` or ``hung``, and the first test that failed."""
+    def tested(self, tests: str, limit: float | None = None, lines: Path | None = None) -> tuple[str, str]:
+        """``lived``, ``failed`` or ``hung``, and the first test that failed; ``lines``: a folder for what is run."""
         with tempfile.TemporaryDirectory() as cache:
-            command = [sys.executable, "-m", "pytest", "-q", "-x", "-o", f"cache_dir={cache}", tests]
+            command = ["-m", "pytest", "-q", "-x", "-o", f"cache_dir={cache}", tests]
+            if lines:
+                options = lines / "options"
+                options.write_text(
+                    f"[run]\nsource = {self.folder}\nparallel = true\npatch = subprocess\ndata_file = {lines}/data\n"
+                )
+                command = ["-m", "coverage", "run", f"--rcfile={options}", *command]
             with subprocess.Popen(
-                command,
+                [sys.executable, *command],
                 cwd=self.folder,
                 env=self._environment,
                 stdout=subprocess.DEVNULL,
@@ -220,31 +244,52 @@ class Bench:
             return "failed", next(iter(json.loads(failed.read_text())), tests) if failed.is_file() else tests
 
     def timed(self, tests: str) -> None:
-        """Runs tests without a change, for :meth:`limit`; refuses those that fail."""
+        """Runs tests without a change, for :meth:`limit` and :meth:`reached`; refuses those that fail."""
         start = time.monotonic()
-        if self.tested(tests)[0] != "lived":
-            raise ValueError(f"{tests}: fails without a change")
-        self.took[tests] = time.monotonic() - start
+        with tempfile.TemporaryDirectory() as folder:
+            if self.tested(tests, lines=Path(folder))[0] != "lived":
+                raise ValueError(f"{tests}: fails without a change")
+            self.took[tests] = time.monotonic() - start
+            found = self._lines[tests] = {}
+            for each in Path(folder).glob("data*"):
+                data = CoverageData(str(each))
+                data.read()
+                for name in data.measured_files():
+                    found.setdefault(name, set()).update(data.lines(name) or ())
 
     def limit(self, tests: str) -> float:
         """Seconds that a run with a change may take."""
-        return 3 * self.took[tests] + _MORE if tests in self.took else _FIRST
+        return 3 * self.took[tests] + _MORE
+
+    def reached(self, change: Change, tests: str) -> bool:
+        """Whether tests run the statement of a change; of other languages than Python that is not known."""
+        file = (self.folder / change.path).resolve()
+        if file.suffix != ".py":
+            return True
+        lines = self._lines[tests].get(str(file), set())
+        return not lines.isdisjoint(statement_of(file.read_text(encoding="utf-8"), change.line))
 
     def judge(self, change: Change, seconds: float = math.inf) -> tuple[str, str]:
-        """What tests say of a change, and which one: ``undecided`` where nothing has found it within ``seconds``."""
-        end = time.monotonic() + seconds
+        """What tests say of a change, and which one: ``undecided`` where nothing has found it within ``seconds``.
+
+        What tests take without a change does not count.
+        """
+        left = seconds
         for tests in files_of(change.path, self.folder):
-            left, limit = end - time.monotonic(), self.limit(tests)
+            if tests not in self.took:
+                self.timed(tests)
+            if not self.reached(change, tests):
+                continue
+            start, limit = time.monotonic(), self.limit(tests)
             found, test = self.changed(change, tests, min(left, limit))
             if found == "hung" and left < limit:
                 return "undecided", ""
+            left -= time.monotonic() - start
             if found == "hung":
-                # They may be slow, or the machine has become so: so they say without the change.
+                # The machine may have become slow: so they say without the change.
                 self.timed(tests)
                 if (longer := self.limit(tests)) > limit:
                     found, test = self.changed(change, tests, longer)
-            elif found == "failed" and (self.folder / test.partition("::")[0]).is_file() and test not in self.took:
-                self.timed(test)
             if found != "lived":
                 return found, test
         return "lived", ""

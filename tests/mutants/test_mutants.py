@@ -6,7 +6,19 @@ from pathlib import Path
 
 from . import run
 from .changes import changes_of
-from .run import EQUIVALENT, ROOT, Bench, Verdicts, drawn, equivalents, files_of, images_of, lines_of, room_of
+from .run import (
+    EQUIVALENT,
+    ROOT,
+    Bench,
+    Verdicts,
+    drawn,
+    equivalents,
+    files_of,
+    images_of,
+    lines_of,
+    room_of,
+    statement_of,
+)
 
 PYTHON = '''"""1 + 1"""
 __all__ = ["f"]
@@ -93,7 +105,6 @@ def test_room_of_a_room_find_what_they_look_at(tmp_path, monkeypatch):
     bench = Bench(tmp_path / "copy", root)
     # Of one that hangs this is what it takes.
     monkeypatch.setattr(run, "_MORE", 4)
-    monkeypatch.setattr(run, "_FIRST", 4)
     told = {str(each): bench.judge(each) for each in made}
     assert {test for found, test in told.values() if found == "failed"} == {"tests/room/test_one.py::test_f"}
     hangs = next(each for each in made if each.kind == "operator" and each.old == "-")
@@ -109,6 +120,15 @@ def test_room_of_a_room_find_what_they_look_at(tmp_path, monkeypatch):
         "rtl/room/two.py:2 constant: 6 -> 7": "lived",
     }
     assert (root / "rtl/room/one.py").read_text() == (bench.folder / "rtl/room/one.py").read_text()
+    ran = {str(each.path) for each in made if bench.reached(each, "tests/room/test_one.py")}
+    assert ran == {"rtl/room/one.py"}
+
+
+def test_a_statement_is_without_its_body():
+    lines = [PYTHON.splitlines().index(each) + 1 for each in ("    with m.If(a[4:]):", "    f()")]
+    assert [statement_of(PYTHON, each) for each in lines] == [range(9, 10), range(14, 15)]
+    assert statement_of("a = f(\n    1,\n    2,\n)\n", 3) == range(1, 5)
+    assert statement_of("if (\n    a\n):\n    f(\n        1)\n", 2) == range(1, 4)
 
 
 def test_verdicts_hold_as_long_as_what_they_are_of(tmp_path):
@@ -166,8 +186,8 @@ def test_what_runs_from_an_image_is_judged_by_tests_that_run_it():
 
 
 def test_a_change_that_a_compiler_refuses_is_found(monkeypatch):
-    """No test has failed, so none is timed without the change."""
     monkeypatch.setattr(Bench, "__init__", lambda bench: vars(bench).update(folder=ROOT, took={}))
+    monkeypatch.setattr(Bench, "timed", lambda bench, tests: bench.took.update({tests: 0}))
     monkeypatch.setattr(Bench, "changed", lambda *_: ("failed", "the compiler of soc"))
     assert Bench().judge(drawn(["firmware/chip/runs"], 1, 0)[0]) == ("failed", "the compiler of soc")
 
