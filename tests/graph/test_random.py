@@ -154,8 +154,8 @@ def test_any_graph_computes_what_onnxruntime_does_and_has_its_gradients(model):
     start = dict(reading.values)
     directions = {}
     for name, value in start.items():
-        # A norm's gains are repeated where axes were folded: each number of the file moves as one. Apart, they would part
-        # equal values of a window, whose maximum has a gradient of one of them.
+        # A norm's gains are repeated where axes were folded: each number of the file moves as one. Apart, they would
+        # part equal values of a window, whose maximum has a gradient of one of them.
         _, place = np.unique(value, return_inverse=True)
         directions[name] = random.standard_normal(place.max() + 1)[place].reshape(value.shape)
     slope = sum(float((gradients[name] * directions[name]).sum()) for name in gradients)

@@ -60,6 +60,8 @@ _RUN = {
     ),
     "tuner": ("tests/boards/ulx3s/test_data.py",),
 }
+#: Tests of all sources below a folder.
+_WHOLE = {"rtl": (Path("tests/emit/test_documented_ports.py"),)}
 
 
 def room_of(path: Path, root: Path = ROOT) -> Path:
@@ -90,7 +92,7 @@ def engine_of(path: Path, root: Path = ROOT) -> list[Path]:
 def files_of(path: Path, root: Path = ROOT) -> list[str]:
     """Files of tests of a source's room: its own, those that name it, the others.
 
-    Then those of its engine, and those that run an image.
+    Then those of its engine, those of all such sources, and those that run an image.
     """
     # Of C and Verilog a file's name: all tests speak of gradloom, and few of gradloom.c.
     word = re.compile(rf"\b{path.stem}" + (r"\b" if path.suffix == ".py" else r"""(\.[cv]\b|["'])"""))
@@ -100,6 +102,7 @@ def files_of(path: Path, root: Path = ROOT) -> list[str]:
 
     running = [root / each for main in images_of(path) for each in _RUN[main]]
     found = sorted((root / room_of(path, root)).rglob("test_*.py"), key=far) + engine_of(path, root)
+    found += [root / each for each in _WHOLE.get(path.parts[0], ()) if (root / each).is_file()]
     for each in running:
         found += sorted(each.glob("test_*.py")) if each.is_dir() else [each]
     return list(dict.fromkeys(each.relative_to(root).as_posix() for each in found))

@@ -171,6 +171,7 @@ def test_tests_that_name_a_source_come_first(tmp_path):
 
 def test_an_engines_time_and_reference_are_judged_by_its_tests_too():
     own = files_of(Path("sim/time/norm.py"))
+    assert files_of(Path("rtl/shell/faults.py"))[-1] == "tests/emit/test_documented_ports.py"
     assert own[-1] == "tests/engines/norm/test_wide.py" and "tests/sim/test_perf.py" in own
     assert "tests/engines/update/test_codes.py" in files_of(Path("sim/reference/update.py"))
     assert not any(each.startswith("tests/engines") for each in files_of(Path("sim/time/shell/bus.py")))
