@@ -36,11 +36,11 @@ def short_runs(
     """
     left = [(each, count) for each, count in planned if str(each.candidate) not in state.losses]
     trunk = FloatTrunk(llama)
-    if left or _BEFORE not in state.losses:
-        _keep(trunk, split, left or planned[:1], tell, threads)
+    if left:
+        _keep(trunk, split, left, tell, threads)
     if _BEFORE not in state.losses:
-        # What is fresh changes nothing, so the layers below it need not run again.
-        highest = max((each.candidate for each, _ in left or planned), key=lambda each: each.from_layer)
+        # Before any finalist. What is fresh changes nothing, so the layers below it need not run again.
+        highest = max((each.candidate for each, _ in left), key=lambda each: each.from_layer)
         fresh = METHODS[highest.method].fresh(llama.model, tensor, highest, seed)
         state.keep_loss(_BEFORE, held_out(trunk, split, fresh))
     made = dict.fromkeys(range(len(left)), 0)
@@ -54,7 +54,9 @@ def short_runs(
             tell(sum(made.values()), sum(count for _, count in left), text)
 
         text = f"updates of {len(left)} finalists"
-        return learns(trunk, tensor, split, each.candidate, count, seed=seed, tell=progress, text=text)[0]
+        loss = learns(trunk, tensor, split, each.candidate, count, seed=seed, tell=progress, text=text)[0]
+        made[number] = count
+        return loss
 
     # The longest first, so that no core waits for another's last.
     order = sorted(range(len(left)), key=lambda at: -left[at][0].cost.cycles(left[at][1], 0))
