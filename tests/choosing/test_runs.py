@@ -76,7 +76,7 @@ def test_losses_are_those_of_runs_alone(llama, tensors, split, tmp_path):
     before = np.mean([llama.loss(window) for window in split.judged])
     for jobs in (1, 2):
         told = []
-        found = ran(llama, tensors, split, tmp_path / str(jobs), jobs, lambda *each: told.append(each))
+        found = ran(llama, tensors, split, tmp_path / str(jobs), jobs, lambda *each, told=told: told.append(each))
         assert found == (pytest.approx(before, rel=1e-6), pytest.approx(alone, rel=1e-6))
         # What is behind before each text that is run below, and before each of three updates of three finalists.
         behind = [*((number, 5) for number in range(5)), *((number, 9) for number in range(9))]
