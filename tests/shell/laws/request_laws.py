@@ -285,6 +285,18 @@ async def bells_and_resets_in_any_order_hang_nothing(dut):
         assert await bits(host, "error", "done", "request_busy") == (1, 0, 0)
         assert await host.get("ERROR_CODE") == Error.ABORTED
         await host.set("IRQ_STATUS", 7)
+    # One that waits does not run, either, if the reset comes behind END, while what was fetched beyond it is on its way.
+    await queue(host, timer(HEAD, 2000), end())
+    for wait in range(0, 240, 12):
+        await host.start(timer(ARRAY, 60), *[end()] * 60)
+        await host.set("CONTROL", RING)
+        await ClockCycles(dut.clk, wait)
+        await host.set("CONTROL", RESET)
+        await until_clear(host, "busy")
+        await until_clear(host, "request_busy")
+        assert await bits(host, "request_done", "request_error") == (0, 1)
+        assert await host.get("ERROR_CODE") == Error.ABORTED
+        await host.set("IRQ_STATUS", 7)
 
 
 @cocotb.test()

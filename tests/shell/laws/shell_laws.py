@@ -196,7 +196,7 @@ async def valid_bits_hold_what_was_marked(dut):
 
     await host.set("CACHE_CLEAR", 1)
     truth = set()
-    for slot, count in ((0, 1), (31, 2), (64, 32), (100, 200), (16383, 1), (5000, 0), (5000, 45)):
+    for slot, count in ((0, 1), (31, 2), (64, 32), (100, 200), (16383, 1), (6400, 0), (5000, 0), (5000, 45)):
         assert await host.run(control(MARK, slot, count), end()) is Error.NONE
         truth |= set(range(slot, slot + count))
         for s, c in ((slot, count), (max(slot - 5, 0), min(count + 9, 16384 - slot)), (0, 16384)):
