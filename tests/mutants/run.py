@@ -3,13 +3,13 @@
     python -m tests.mutants.run rtl/shell --count 20 -o build/mutants.jsonl
 
 draws changes over the files of rooms and runs, for each, the tests of its own room in a copy of the tree, a file at a
-time: first those that name the source, the most often first, then the others. Each file runs once without a change, for
-the time that it takes and for the statements of Python that it runs: a change elsewhere is none of its matter. Of
-firmware that runs from an image, that is built again, and the tests that run it count, too. The first failure, or a run
-that takes longer than its limit, has found the change. Each verdict is appended to the output, a line of JSON, and
-holds for later runs: what was found as long as its source stays, what lived as long as the tests stay, too. What is not
-found within ``--seconds`` is undecided. Changes that ``equivalent.toml`` lists are not run. What lived is printed; exit
-code 3 if the share that was found, of those that are decided and not listed, is below ``--least``.
+time: first those that name the source, the most often first, then the others. Of Python each file runs once without a
+change, for the time that it takes and for the statements of Python that it runs: a change elsewhere is none of its
+matter. Of firmware that runs from an image, that is built again, and the tests that run it count, too. The first
+failure, or a run that takes longer than its limit, has found the change. Each verdict is appended to the output, a line
+of JSON, and holds for later runs: what was found as long as its source stays, what lived as long as the tests stay,
+too. What is not found within ``--seconds`` is undecided. Changes that ``equivalent.toml`` lists are not run. What lived
+is printed; exit code 3 if the share that was found, of those that are decided and not listed, is below ``--least``.
 """
 
 import argparse
@@ -45,8 +45,8 @@ _ENDINGS = (".py", ".c", ".v")
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 #: Rooms of tests for folders that have none of their own.
 _TOP = {"rtl": "emit", "src/gradloom": "cli", "firmware/jobs": "jobs", "firmware/linux": "jobs"}
-#: Seconds beyond three times what the unchanged tests take.
-_MORE = 60
+#: Seconds beyond three times what the unchanged tests take, and of tests that are not timed yet.
+_MORE, _FIRST = 60, 900
 
 #: Tests that run the images of the firmware, by what is called main in them, the quickest first.
 _RUN = {
@@ -262,25 +262,28 @@ class Bench:
 
     def limit(self, tests: str) -> float:
         """Seconds that a run with a change may take."""
-        return 3 * self.took[tests] + _MORE
+        return 3 * self.took[tests] + _MORE if tests in self.took else _FIRST
 
     def reached(self, change: Change, tests: str) -> bool:
-        """Whether tests run the statement of a change; of other languages than Python that is not known."""
+        """Whether tests run the statement of a change; of other languages than Python that is not known.
+
+        Tests that are not timed yet run without a change first.
+        """
         file = (self.folder / change.path).resolve()
         if file.suffix != ".py":
             return True
+        if tests not in self.took:
+            self.timed(tests)
         lines = self._lines[tests].get(str(file), set())
         return not lines.isdisjoint(statement_of(file.read_text(encoding="utf-8"), change.line))
 
     def judge(self, change: Change, seconds: float = math.inf) -> tuple[str, str]:
         """What tests say of a change, and which one: ``undecided`` where nothing has found it within ``seconds``.
 
-        What tests take without a change does not count.
+        What tests take without a change, for :meth:`reached`, does not count.
         """
         left = seconds
         for tests in files_of(change.path, self.folder):
-            if tests not in self.took:
-                self.timed(tests)
             if not self.reached(change, tests):
                 continue
             start, limit = time.monotonic(), self.limit(tests)
@@ -293,6 +296,8 @@ class Bench:
                 self.timed(tests)
                 if (longer := self.limit(tests)) > limit:
                     found, test = self.changed(change, tests, longer)
+            elif found == "failed" and (self.folder / test.partition("::")[0]).is_file() and tests not in self.took:
+                self.timed(tests)
             if found != "lived":
                 return found, test
         return "lived", ""
