@@ -285,7 +285,7 @@ async def bells_and_resets_in_any_order_hang_nothing(dut):
         assert await bits(host, "error", "done", "request_busy") == (1, 0, 0)
         assert await host.get("ERROR_CODE") == Error.ABORTED
         await host.set("IRQ_STATUS", 7)
-    # One that waits does not run, either, if the reset comes behind END, while what was fetched beyond it is on its way.
+    # One that waits does not run, either, if the reset comes behind END, while what was fetched beyond it comes.
     await queue(host, timer(HEAD, 2000), end())
     for wait in range(0, 240, 12):
         await host.start(timer(ARRAY, 60), *[end()] * 60)
