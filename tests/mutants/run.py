@@ -89,10 +89,18 @@ def engine_of(path: Path, root: Path = ROOT) -> list[Path]:
     return sorted(named.rglob("test_*.py")) if path.parent.as_posix() in ("sim/time", "sim/reference") else []
 
 
+def importing(path: Path, root: Path = ROOT) -> list[Path]:
+    """Tests that import a module by its name."""
+    parts = path.with_suffix("").parts
+    name = re.compile(r"\bgradloom\." + r"\.".join(parts[2 * (parts[0] == "src") :]) + r"\b")
+    files = sorted((root / "tests").rglob("test_*.py")) if path.suffix == ".py" else []
+    return [each for each in files if name.search(each.read_text())]
+
+
 def files_of(path: Path, root: Path = ROOT) -> list[str]:
     """Files of tests of a source's room: its own, those that name it, the others.
 
-    Then those of its engine, those of all such sources, and those that run an image.
+    Then those elsewhere that import it, those of its engine, those of all such sources, and those that run an image.
     """
     # Of C and Verilog a file's name: all tests speak of gradloom, and few of gradloom.c.
     word = re.compile(rf"\b{path.stem}" + (r"\b" if path.suffix == ".py" else r"""(\.[cv]\b|["'])"""))
@@ -101,7 +109,8 @@ def files_of(path: Path, root: Path = ROOT) -> list[str]:
         return not file.stem.startswith(f"test_{path.stem}"), -len(word.findall(file.read_text())), file
 
     running = [root / each for main in images_of(path) for each in _RUN[main]]
-    found = sorted((root / room_of(path, root)).rglob("test_*.py"), key=far) + engine_of(path, root)
+    found = sorted((root / room_of(path, root)).rglob("test_*.py"), key=far)
+    found += importing(path, root) + engine_of(path, root)
     found += [root / each for each in _WHOLE.get(path.parts[0], ()) if (root / each).is_file()]
     for each in running:
         found += sorted(each.glob("test_*.py")) if each.is_dir() else [each]

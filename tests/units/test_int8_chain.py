@@ -8,6 +8,7 @@ from gradloom.rtl.formats.tiles.aligned import FRACTION, LOST, TILES
 from gradloom.rtl.systolic.aligned import AlignedSums
 from gradloom.rtl.systolic.paired import ChainFeet, PairedArray
 from gradloom.rtl.units.int8_chain import Int8Chain
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.units.int8_chain import drops, int8_chain
 
@@ -124,6 +125,26 @@ def test_tiles_beyond_the_most_of_a_sum_are_counted(bench, monkeypatch):
     got, _ = bench(dut, beats(x, w, np.zeros((1, 5, 1), int)), {"o": 1}, seed=1)
     assert (got["o"][0].sum[0], got["o"][0].lost) == (3 * 8 << FRACTION, 2 * 2)
     assert 64 * 127 * 128 * TILES << FRACTION < 1 << 47 and 4 * TILES < 1 << LOST
+
+
+def test_the_count_of_lost_sums_stays_at_its_end(monkeypatch):
+    """Of two columns, with a count of three bits."""
+    monkeypatch.setattr("gradloom.rtl.systolic.aligned.LOST", 3)
+    dut, found = AlignedSums(columns=2, tokens=1, width=16), []
+
+    async def tiles(ctx):
+        for number in range(6):
+            ctx.set(dut.tag, {"valid": 1, "start": number == 0, "keep": 1, "place": 0, "drop": 0, "far": 1})
+            for column in range(2):
+                ctx.set(dut.sums[column], 5)
+            await ctx.tick()
+            ctx.set(dut.tag, {})
+            await ctx.tick().repeat(dut.latency - 1)
+            found.append(ctx.get(dut.lost))
+            await ctx.tick().repeat(3)
+
+    simulate(dut, tiles)
+    assert found == [2, 4, 6, 7, 7, 7]
 
 
 @pytest.mark.parametrize(("tiles", "m"), [(2, 20), (3, 2)])

@@ -325,6 +325,10 @@ def test_bad_commands_are_refused_and_the_next_one_runs():
         await host.load_labels(np.array([0, 2]), 0)
         await host.step(**good)
         assert not host.errors and host.done == 2
+        # Its update goes on behind it.
+        await host.write(dut.i_b, [dict(index=0, data=0)])
+        await host.tick()
+        assert host.errors == [Error.BAD_OPERAND]
 
     simulate(dut, bench)
 

@@ -127,6 +127,8 @@ def test_every_port_has_its_name_and_width_and_is_connected(tmp_path, report, co
     slot = SLOTS[number]
     for name, text in slot_files(slot, report, memory=0x8000_0000, memory_bytes=1 << 29).items():
         (tmp_path / name).write_text(text)
+    wrapped = (tmp_path / f"{slot.module}.v").read_text()
+    assert wrapped.count(f"core_rst <= {'!' if slot.reset_active_low else ''}{slot.reset};") == 1
     (tmp_path / "gradloom.v").write_text(core)
     done = subprocess.run(
         [

@@ -8,11 +8,14 @@ from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
 from gradloom.rtl.engines.gradient.parameters import SLOTS
 from gradloom.rtl.engines.linear.commands import TABLE_ARG, TILE_ARG, TileKind
+from gradloom.rtl.engines.linear.weights.tables import TableLoader
 from gradloom.rtl.formats.codebook import FP4, NF2, NF3, NF4
+from gradloom.rtl.formats.weights.linear import SCALE_MAX
 from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.rtl.machines.language import GRADIENT, LANGUAGE, LINEAR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference import linear as reference
 from gradloom.systems.text.program.engines.linear import LayerMap, LayerPlan, codebook_table, codebook_words
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
@@ -174,6 +177,32 @@ def test_a_level_beyond_one_is_refused(machine, value, good, place):
         program = Assembler()
         load_book(program, machine.host, NF4)
         agree(machine, program)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_what_is_clipped_is_counted_in_scales_and_offset(place):
+    """Of two scales, the offset and a word that is none: 2.0 in all but one place, of 8 fraction bits."""
+    unit = TableLoader(SMALL)
+    words = [0x40000000] * 4
+    words[place] = 0xFF000000
+    told, scales = [], {}
+
+    async def process(ctx):
+        argument = {"groups": 2, "bias": 150 - 8, "levels": 0}
+        beats = [pair[0] | pair[1] << 32 for pair in (words[:2], words[2:])]
+        for cycle in range(20):
+            index = cycle // 4
+            ctx.set(unit.i.valid, cycle % 4 == 0 and index < len(beats))
+            ctx.set(unit.i.payload, {"index": index, "arg": argument, "data": beats[index % 2]})
+            await ctx.tick()
+            told.append(ctx.get(unit.saturated))
+            if ctx.get(unit.scale.valid):
+                scales[ctx.get(unit.scale.index)] = ctx.get(unit.scale.value)
+        scales["offset"] = ctx.get(unit.offset)
+
+    simulate(unit, process)
+    assert sum(told) == (place < 3)
+    assert scales == {key: -SCALE_MAX if n == place else 512 for n, key in enumerate((0, 1, "offset"))}
 
 
 def refused(machine, program, at, *, start=SOURCE, check=True):
