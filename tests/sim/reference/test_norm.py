@@ -19,11 +19,18 @@ def test_rows_of_a_tile_have_the_least_of_their_exponents():
 
 
 @pytest.mark.parametrize(
-    ("features", "groups", "wanted"),
-    [(128, 8, [[3, 3, 3, 3, 1, 1, 1, 1], [7, 7, 7, 7, 2, 2, 2, 2]]), (256, 2, [[5, 3], [4, 6]])],
-    ids=["four groups a tile", "two tiles a group"],
+    ("features", "exponents", "wanted"),
+    [
+        (192, [5, 3, 9, 4, 6, 8, 7, 1, 2, 9, 9, 9], [3, 3, 3, 3, 1, 1, 1, 1, 2, 2, 2, 2]),
+        (256, [5, 3, 9, 4, 6, 8, 7, 1, 2, 9, 9, 9, 6, 5, 4, 7], [3] * 4 + [1] * 4 + [2] * 4 + [4] * 4),
+        (256, [5, 3], [5, 3]),
+    ],
+    ids=["three tiles", "four tiles", "two tiles a group"],
 )
-def test_groups_of_a_tile_have_the_least_of_their_exponents(features, groups, wanted):
-    norm = TileNorm(np.ones(features), np.zeros(features), rows=8, groups=groups, eps=1e-5)
-    exponents = [[5, 3, 9, 4, 6, 8, 7, 1], [7, 8, 9, 9, 2, 5, 4, 3]] if groups == 8 else wanted
-    assert least_of(norm, exponents, features) == wanted
+def test_groups_of_a_tile_have_the_least_of_their_exponents(features, exponents, wanted):
+    norm = TileNorm(np.ones(features), np.zeros(features), rows=8, groups=len(exponents), eps=1e-5)
+    # Two images.
+    assert least_of(norm, [exponents, [9 - each for each in wanted]], features) == [
+        wanted,
+        [9 - each for each in wanted],
+    ]
