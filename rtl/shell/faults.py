@@ -88,15 +88,18 @@ class Faults(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         engine = Signal(len(self.engines))  # whose oldest command is at fault; none: what is being dispatched
+        # Nobody is at fault. What was done meanwhile leaves its queue later, so the oldest command is told then.
+        nobody, oldest = Signal(), Signal(len(self.engines))
         # A command that posts leaves its queue in the same cycle, so its index is kept until the fault is known.
         whose, named, posted, overflowed = Signal(len(self.engines)), Signal(24), Signal(24), Signal()
         m.d.sync += self.overflows.eq(self.overflow & self.run & ~self.fault)
         m.d.comb += [
-            whose.eq(Mux(self.fault, engine, self.posting)),
+            whose.eq(Mux(self.fault, Mux(nobody, oldest, engine), self.posting)),
             named.eq(self.index),
             self.command.eq(Mux(overflowed, posted, named)),
         ]
         for e in self.engines.queued:
+            m.d.comb += oldest[e].eq(self.waiting[e] & ~self.waiting[:e].any())
             with m.If(whose[e]):
                 m.d.comb += named.eq(self.indices[e])
         with m.If(~self.fault & ~self.overflows):
@@ -107,11 +110,9 @@ class Faults(wiring.Component):
                 self.fault.eq(self.failed.any() | self.stop | self.reset | self.expired | self.locked | self.overflows),
                 self.located.eq(0),
                 engine.eq(0),
+                nobody.eq(0),
                 overflowed.eq(0),
             ]
-            oldest = Signal(len(self.engines))
-            for e in self.engines.queued:
-                m.d.comb += oldest[e].eq(self.waiting[e] & ~self.waiting[:e].any())
             with m.If(self.failed.any()):
                 for e in reversed(self.engines.queued):
                     with m.If(self.failed[e]):
@@ -130,16 +131,17 @@ class Faults(wiring.Component):
             with m.Elif(self.overflows):
                 m.d.sync += [self.code.eq(Error.TOKEN_OVERFLOW), overflowed.eq(1)]
             with m.Elif(self.locked):
-                m.d.sync += [self.code.eq(Error.DEADLOCK), engine.eq(oldest)]
+                m.d.sync += [self.code.eq(Error.DEADLOCK), nobody.eq(1)]
             with m.Elif(self.reset):
-                m.d.sync += [self.code.eq(Error.ABORTED), engine.eq(oldest)]
+                m.d.sync += [self.code.eq(Error.ABORTED), nobody.eq(1)]
             with m.Else():
-                m.d.sync += [self.code.eq(Error.WATCHDOG), engine.eq(oldest)]
+                m.d.sync += [self.code.eq(Error.WATCHDOG), nobody.eq(1)]
         with m.If(self.flush & self.expired):
             m.d.sync += [
                 self.fault.eq(1),
                 self.code.eq(Error.WATCHDOG),
                 engine.eq(0),
+                nobody.eq(0),
                 overflowed.eq(0),
                 self.located.eq(0),
             ]
@@ -148,6 +150,7 @@ class Faults(wiring.Component):
                 self.fault.eq(self.start_code.any()),
                 self.code.eq(self.start_code),
                 engine.eq(0),
+                nobody.eq(0),
                 overflowed.eq(0),
                 self.located.eq(self.start_located),
                 self.offset.eq(self.start_offset),

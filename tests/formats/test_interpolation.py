@@ -8,6 +8,7 @@ import pytest
 from gradloom.rtl.formats import adamw, vector
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.formats.tiles import functions
+from gradloom.rtl.formats.tiles.tables import FIXED_TABLES, INDEX, TABLES
 
 
 def _gelu_tanh(z):
@@ -53,6 +54,12 @@ def tables():
 
 def test_machines_have_a_table_of_each_function():
     assert {each.function for each in tables()} == set(FUNCTIONS)
+
+
+def test_tables_that_a_program_writes_fill_ultra_rams():
+    """Three bits of a table's number tell them apart; an ultra RAM has 4096 words."""
+    assert TABLES - FIXED_TABLES == 1 << 3 and (TABLES - FIXED_TABLES) << INDEX == 4096
+    assert len(functions.FIXED) == FIXED_TABLES
 
 
 @pytest.mark.parametrize("table", tables(), ids=lambda table: table.function)

@@ -18,6 +18,7 @@ def test_areas_lie_one_after_the_other_at_multiples():
 
 def test_a_copy_goes_on_by_itself():
     held = MemoryMap()
+    assert (held.shared, held.shared_bytes) == (frozenset(), 0)
     assert held.place("none", 0) == held.place("w", 70, AreaKind.FROZEN) == 0
     later = held.copy()
     later.place("m", 8, AreaKind.LEARNT)

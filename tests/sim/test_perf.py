@@ -117,6 +117,9 @@ def test_predicates_and_valid_bits_are_the_rtl(built):
     asm.add(CONTROL, ControlOpcode.MARK, slot=3, count=70)
     load(1, slots=(3, 70))
     load(30, slots=(3, 71))
+    # The first slot of a word, a word and the first slot of the next, a range without its first slot.
+    for slots in ((32, 1), (0, 33), (2, 2)):
+        load(1, slots=slots)
     asm.add(CONTROL, ControlOpcode.LOOKUP, slot=30, count=34, slots=(0, 2))
     asm.add(CONTROL, ControlOpcode.FENCE, slots=(4, 1))
     asm.add(CONTROL, ControlOpcode.CLEAR)
@@ -124,7 +127,7 @@ def test_predicates_and_valid_bits_are_the_rtl(built):
     asm.add(CONTROL, ControlOpcode.FENCE, wait=(5,))
     asm.add(CONTROL, ControlOpcode.END)
     told = forecast(asm.instructions, config=built.config, program_offset=4096)
-    assert [n for n, times in enumerate(told.commands) if times is None] == [1, 4]
+    assert [n for n, times in enumerate(told.commands) if times is None] == [1, 3, 7]
     with built.device() as device:
         host = Accelerator(device)
         host.store(4096, asm.code)

@@ -55,7 +55,16 @@ def test_a_beat_is_a_step_from_the_first_on():
     assert engine.take(9, 2, None) == [13, 14]
     assert engine.take(9, 1, None) == [15]
     assert engine.take(20, 5, None) == [20] and engine.take(21, 1, None) == []
+    # Neither with all beats that were offered nor behind the last one is there anything to try again.
+    assert len(engine.due) == 1
     assert engine.told == [(0, 20 + END), ("next", 21 + END)] and not engine.output.writes
+
+
+def test_no_more_beats_are_taken_than_there_are():
+    """The output is sure of two at a time."""
+    engine = Steps((20, True, False), limit=4)
+    engine._begin(0, -BEGIN)
+    assert engine.take(0, 5, None) == [0, 1, 2, 3, 4] and engine.left == 15
 
 
 def test_results_wait_for_room():
@@ -74,3 +83,10 @@ def test_results_wait_for_room():
     # STORE takes a beat: two cycles later it is tried again.
     engine.output.take(9)
     assert [each for each, _ in engine.due][-1] == 11 and engine.output.on_room is None
+    # STORE takes three more: the last two do not show yet.
+    for engine.machine.now in (10, 11, 12):
+        engine.output.take(engine.machine.now)
+    assert engine.output.sure() == 0 and engine.take(12, 1, None) == []
+    assert [each for each, _ in engine.due][-1] == 13
+    engine.machine.now = 13
+    assert engine.take(13, 1, None) == [13]

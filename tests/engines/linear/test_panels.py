@@ -13,8 +13,10 @@ from gradloom.boards.netlist.area import area
 from gradloom.preset import find_preset
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.emit.verilog import emit
+from gradloom.rtl.engines.linear.commands import LinearOperands
 from gradloom.rtl.engines.linear.feet import Foot
 from gradloom.rtl.engines.linear.panels import Panel, crossings, starts_of
+from gradloom.rtl.engines.linear.parts import PartSequencer
 from gradloom.rtl.machines.language import GRADIENT, LINEAR
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.run.counted import MismatchError
@@ -140,6 +142,32 @@ def test_a_panel_tells_its_tiles(name):
         ctx.set(signal, 0)
 
     simulate(m, process)
+
+
+@pytest.mark.parametrize("inner, outer, rank", [(1, 1, 0), (2, 1, 16), (1, 2, 16), (1, 4, 16)])
+def test_each_tile_is_released_once(inner, outer, rank):
+    """Parts that make h alone read columns behind a panel's last tile, which belong to none."""
+    sequencer, released = PartSequencer(LARGEST), 0
+
+    async def process(ctx):
+        nonlocal released
+        for always in (sequencer.full, sequencer.both):
+            ctx.set(always, 1)
+        operands = {"inner": inner, "outer": outer, "tokens": 1, "rank": rank}
+        ctx.set(sequencer.command.p, {"opcode": 0, "args": LinearOperands.const(operands).as_value().value})
+        ctx.set(sequencer.command.valid, 1)
+        await ctx.tick()
+        ctx.set(sequencer.command.valid, 0)
+        while not ctx.get(sequencer.command.ready):
+            released += ctx.get(sequencer.release)
+            await ctx.tick()
+        for _ in range(2 * LARGEST.columns):
+            released += ctx.get(sequencer.release)
+            await ctx.tick()
+        assert not ctx.get(sequencer.error)
+
+    simulate(sequencer, process)
+    assert released == inner * outer
 
 
 @deep

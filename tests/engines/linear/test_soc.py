@@ -327,14 +327,14 @@ def test_an_adapter_is_kept_after_each_run_and_goes_on(soc):
         kept=JobKept(offset=4096, bytes=128, store=store),
         machine=MACHINE,
     )
-    words, other = bytes(range(128)), bytes(128)
+    words, other, behind = bytes(range(128)), bytes(128), b"\xa5" * 64
     soc.write_memory(job.window_offset + 4096, words)
     assert [line for line in soc.run(job) if "adapter" in line] == ["adapter: number 1 kept", "adapter: number 2 kept"]
     found = AdapterStore(Shared(soc), store, 128).find()
     assert (found.sequence, found.data) == (2, words)
-    soc.write_memory(job.window_offset + 4096, other)
+    soc.write_memory(job.window_offset + 4096, other + behind)
     assert [line for line in soc.run(job) if "adapter" in line][0] == "adapter: number 2 goes on"
-    assert soc.read_memory(job.window_offset + 4096, 128) == words
+    assert soc.read_memory(job.window_offset + 4096, 192) == words + behind
 
 
 class Shared:

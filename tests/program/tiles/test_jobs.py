@@ -11,6 +11,7 @@ from gradloom.program.tiles import jobs as jobs_module
 from gradloom.program.tiles.drafts import Block, Draft, Sketch, Term
 from gradloom.program.tiles.jobs import LoadJob, StoreJob, TileJob, Token, write
 from gradloom.program.tiles.order import ordered
+from gradloom.program.tiles.pace import PacedCommand
 from gradloom.program.tiles.slots import Full, Slots
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, coded
@@ -124,6 +125,18 @@ def test_every_token_is_needed(made, token):
             return True
 
     assert any(wrong(order) for order in ORDERS)
+
+
+@pytest.mark.parametrize("count, span", [(128, 1), (129, 2), (257, 4), (128 * 64 + 1, 64)])
+def test_as_few_commands_post_as_a_counter_needs(count, span):
+    """Of LOADs that run ahead, one of ``span`` posts: up to 128 tokens may be there, and one of 64 posts at least."""
+    loads, products = ([PacedCommand(queue, 1, lambda *_: None) for _ in range(count)] for queue in ("load", "product"))
+    for load, product in zip(loads, products):
+        product.after.append(load)
+    waits, posts = jobs_module._tokens([*loads, *products])
+    posting = {*range(span - 1, count, span), count - 1}
+    assert [n for n, each in enumerate(loads) if posts[each]] == sorted(posting)
+    assert [n for n, each in enumerate(products) if waits[each]] == [*range(0, count, span)]
 
 
 def test_an_engine_waits_for_what_is_forwarded_to_it(made, monkeypatch):
