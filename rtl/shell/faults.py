@@ -88,7 +88,7 @@ class Faults(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         engine = Signal(len(self.engines))  # whose oldest command is at fault; none: what is being dispatched
-        # Nobody is at fault. What was done meanwhile leaves its queue later, so the oldest command is told then.
+        # No engine is at fault. What is done leaves its queue some cycles later: who is the oldest is decided then.
         nobody, oldest = Signal(), Signal(len(self.engines))
         # A command that posts leaves its queue in the same cycle, so its index is kept until the fault is known.
         whose, named, posted, overflowed = Signal(len(self.engines)), Signal(24), Signal(24), Signal()
