@@ -3,6 +3,7 @@
 // memory; settings are those of sd_card.h, and
 //   cut_runs N      power goes when the accelerator is asked for the N-th time
 //   cut_bytes N     when N bytes have been on the card's line
+//   status N        STATUS until the accelerator is reset
 // Lines on standard output: "u TEXT" the UART's; "r OFFSET COMMANDS" the accelerator is asked for a program, and one line
 // comes back when it has ended: saturated words, cycles, and whether mains power is lost; last "e CUT WRITE_BYTES STORED
 // VIOLATIONS RUNS BYTES".
@@ -81,8 +82,10 @@ void host_card_give(uint32_t word) { arrived = 0; for (int n = 0; n < 4; ++n) ar
 uint32_t host_card_word() { return arrived; }
 void host_card_sum_sent() { sum = 0; sum_sent = true; }
 uint32_t host_card_sum() { return sum; }
-uint32_t host_temperature() { if (!warm) return 2500; --warm; return 3000; }
-int host_mains_lost() { const bool lost = mains_lost; mains_lost = false; return lost; }
+// Pauses take longer than the whole job.
+static const uint32_t PAUSE = 1u << 20;
+uint32_t host_temperature() { if (!warm) return 2500; --warm; cycles += PAUSE; return 3000; }
+int host_mains_lost() { const bool lost = mains_lost; mains_lost = false; cycles += lost ? PAUSE : 0; return lost; }
 uint32_t host_cycles() { return cycles; }
 
 static uint32_t registers[1024];
@@ -99,6 +102,8 @@ uint32_t host_read(void *, uint32_t offset) {
 void host_write(void *, uint32_t offset, uint32_t value) {
     if (offset != offsetof(gradloom_t, CONTROL) || !(value & GRADLOOM__CONTROL__BELL_bm)) {
         if (offset == offsetof(gradloom_t, CACHE_CLEAR)) stale = false;
+        else if (offset == offsetof(gradloom_t, CONTROL) && value & GRADLOOM__CONTROL__RESET_bm)
+            registers[offsetof(gradloom_t, STATUS) / 4] = 0;
         else if (offset != offsetof(gradloom_t, STATUS) && offset >= 12) registers[offset / 4] = value;
         return;
     }
@@ -139,6 +144,7 @@ int main(int argc, char **argv) {
         const uint64_t number = strtoull(value, nullptr, 0);
         if (!strcmp(argv[n], "cut_runs")) cut_runs = number;
         else if (!strcmp(argv[n], "cut_bytes")) cut_bytes = number;
+        else if (!strcmp(argv[n], "status")) registers[offsetof(gradloom_t, STATUS) / 4] = number;
         else if (!card.set(argv[n], number)) return 1;
     }
     registers[0] = GRADLOOM__ID__MAGIC_reset;

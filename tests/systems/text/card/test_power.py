@@ -12,6 +12,7 @@ from gradloom.firmware.chip.card import KEPT, read_header
 from gradloom.firmware.chip.kept import Reason
 from gradloom.firmware.chip.soc import Limits
 from gradloom.program.descent import AdamW
+from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 
@@ -143,11 +144,12 @@ def told(lines):
 
 
 def test_cycles_and_lost_mains_keep_a_job(board):
+    """The cycles of a pause, which are more than the job's, do not count."""
     each = board(every=0, cycles=2500)
-    lines, _ = each.power(mains=5)
+    lines, _ = each.power(mains=4)
     assert told(lines) == [
         "kept: after run 3",
-        "kept: after run 5",
+        "kept: after run 4",
         "paused: mains power is gone",
         "goes on: mains power is back",
         "kept: after run 6",
@@ -155,15 +157,26 @@ def test_cycles_and_lost_mains_keep_a_job(board):
 
 
 def test_a_chip_that_is_too_warm_pauses_the_job(board):
-    each = board(every=0, cycles=1 << 40, limits=Limits(celsius=80))
+    each = board(every=0, cycles=2500, limits=Limits(celsius=80))
     lines, _ = each.power(warm=2)
     assert told(lines) == [
         "kept: after run 2",
         "paused: the chip has 96 degrees",
         "goes on: the chip has 34 degrees",
+        "kept: after run 5",
         "kept: after run 6",
     ]
     assert Limits(celsius=80).heat == 2870 and Limits().heat == 0
+
+
+def test_what_runs_when_the_processor_starts_is_stopped(board):
+    """The reset button starts the processor alone; a program or a request may be under way."""
+    each = board(every=100, limits=Limits(runs=1))
+    bits = {field.name: 1 << field.lsb for field in REGISTERS["STATUS"].fields}
+    for status, stopped in ((0, False), (bits["busy"], True), (bits["request_busy"], True)):
+        each.reset()
+        lines, _ = each.power(status=status)
+        assert ("accelerator: stopped" in lines) is stopped and lines[-2] == "stopped"
 
 
 @pytest.mark.parametrize(
