@@ -50,6 +50,34 @@ def test_all_nodes_that_cannot_be_read_are_named_at_once():
     assert "Max_1" in said and "Pow_2" in said and "Add" not in said
 
 
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda g: g("Conv", g.x, g.w(4, 3, 3, 3), strides=[0, 1]), "strides=[0, 1]: must be above 0"),
+        (lambda g: g("Conv", g.x, g.w(4, 3, 3, 3), group=0), "group=0: must be above 0"),
+        (lambda g: g("Conv", g.x, g.w(4, 3, 3, 3), kernel_shape=[5, 5]), "kernel_shape=[5, 5] do not fit"),
+        (lambda g: g("Conv", g.x, g.w(4, 3, 3, 3), pads=[1, -1, 1, 1]), "pads=[1, -1, 1, 1]: must be 4 numbers of 0"),
+        (lambda g: g("Conv", g.x, g.w(4, 3, 3, 3), g.w(5, name="c.bias")), "c.bias has shape [5]: must be [4]"),
+        (lambda g: g("MaxPool", g.x, kernel_shape=[2, 2], pads=[2, 0, 0, 0]), "must be smaller than it"),
+        (lambda g: g("BatchNormalization", g.x, *(g.near(2) for _ in range(4))), "has shape [2]: must be [3]"),
+        (lambda g: g("Gemm", g("Flatten", g.x), g.w(5, 49), transB=1), "[5, 49]: expected 48 inputs"),
+        (lambda g: g("Gemm", g("Flatten", g.x), g.w(5, 47), transB=1), "[5, 47]: expected 48 inputs"),
+        (lambda g: g("Gather", g.x, g.integers(3), axis=1), "index [3] lies beyond an axis of 3"),
+        (lambda g: g("Transpose", g.x, perm=[0, 2, 1]), "perm=[0, 2, 1]: must be an order of 4 axes"),
+        (lambda g: g("ReduceMean", g.x, axes=[2], keepdims=3), "keepdims=3: must be 0 or 1"),
+        (lambda g: g("Split", g.x, g.integers(1, 1), axis=1, outputs=2)[0], "Mismatch between the sum of 'split' (2)"),
+        (
+            lambda g: g("Slice", g.x, g.integers(0), g.integers(1, 1), g.integers(1)),
+            "missing input value for starts and",
+        ),
+    ],
+)
+def test_numbers_that_do_not_fit_each_other_are_named(make, said):
+    """onnxruntime refuses all of these; some would read as other networks."""
+    g = Maker(13, 3, 4, 4)
+    assert said in refusal(g.model(g("Relu", make(g))))
+
+
 def test_a_loop_is_named():
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["h"], ["k"])],

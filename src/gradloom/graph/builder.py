@@ -57,9 +57,17 @@ class Builder:
     def emit(
         self, kind: Any, i: Sequence[Tensor], hint: str, sides: Sequence[int], features: int, *given: Any, **named: Any
     ) -> Tensor:
-        """Appends an operation of class ``kind``; its result."""
+        """Appends an operation of class ``kind``; its result.
+
+        :class:`ValueError` names a weight that is known and has another shape than the operation's.
+        """
         o = self.tensor(hint, sides, features)
-        self.operations.append(kind(tuple(i), o, *given, **named))
+        made = kind(tuple(i), o, *given, **named)
+        for each in made.weights:
+            found = self.values[each.name].shape if each.name in self.values else each.shape
+            if found != each.shape:
+                raise ValueError(f"{each.name} has shape {list(found)}: must be {list(each.shape)}")
+        self.operations.append(made)
         return o
 
     def layer(self, names: Sequence[str | None], node: str, values: Sequence[np.ndarray | None]) -> str:

@@ -89,6 +89,8 @@ def foreign(reader: Reader, node: Node) -> None:
         reader.put(node, applied(reader, view, node.outputs[0], "quick_gelu"))
         return
     if node.kind == "FastGelu" and node.optional(1) is not None:
+        if node.weights(1).shape != view.shape[-1:]:
+            raise RefusedNode(f"its bias has shape {list(node.weights(1).shape)}: must be [{view.shape[-1]}]")
         view = with_constant(reader, view, node.weights(1), f"{node.outputs[0]}~bias", Add, node.source(1))
     reader.put(node, applied(reader, view, node.outputs[0], {"Gelu": "gelu"}.get(node.kind, "gelu_tanh")))
 

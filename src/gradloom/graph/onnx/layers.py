@@ -25,8 +25,20 @@ def _sides(view: View) -> int:
 
 
 def _listed(node: Node, name: str, count: int, default: int = 1) -> tuple[int, ...]:
-    given = node.attribute(name)
-    return tuple(given) if given else (default,) * count
+    """Numbers from ``default`` on, ``count`` of them, ``default`` where the node has none."""
+    given = node.attribute(name) or [default] * count
+    if len(given) != count or min(given) < default:
+        raise RefusedNode(f"{name}={given}: must be {count} numbers of {default} or more")
+    return tuple(given)
+
+
+def _kernel(node: Node, weight: np.ndarray, count: int) -> tuple[int, ...]:
+    """Sides of the weights, which the node may say too."""
+    kernel = weight.shape[2:]
+    if len(kernel) != count or (node.attribute("kernel_shape") or list(kernel)) != list(kernel):
+        said = f" and kernel_shape={node.attribute('kernel_shape')}" * node.has("kernel_shape")
+        raise RefusedNode(f"weights {list(weight.shape)}{said} do not fit an input of {count} sides")
+    return kernel
 
 
 def _pads(
@@ -38,16 +50,20 @@ def _pads(
     dilation: Sequence[int],
 ) -> tuple[tuple[int, int], ...]:
     """Zeros before and behind each side."""
-    given, auto = node.attribute("pads"), node.attribute("auto_pad", "NOTSET")
-    count = len(sides)
+    count, auto = len(sides), node.attribute("auto_pad", "NOTSET")
+    given = _listed(node, "pads", 2 * count, 0)
     if auto == "NOTSET":
-        given = given or [0] * 2 * count
         return tuple((given[n], given[n + count]) for n in range(count))
     if auto == "VALID":
         return ((0, 0),) * count
     found = []
     for n in range(count):
-        total = max(0, (out[n] - 1) * stride[n] + dilation[n] * (kernel[n] - 1) + 1 - sides[n])
+        total = (out[n] - 1) * stride[n] + dilation[n] * (kernel[n] - 1) + 1 - sides[n]
+        if total < 0:
+            # onnxruntime leaves out values before the first window, the definition does not.
+            raise RefusedNode(
+                f"auto_pad={auto}: its windows leave out {-total} of {sides[n]}: give pads in their place"
+            )
         less = total // 2
         found.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
     return tuple(found)
@@ -75,13 +91,12 @@ def conv(reader: Reader, node: Node) -> None:
     view, weight = reader.view(node), node.weights(1)
     count = _sides(view)
     bias = node.weights(2, "bias") if node.optional(2) is not None else None
-    node.attribute("kernel_shape")
-    kernel, out = weight.shape[2:], reader.shape(node)[2:]
+    kernel, out = _kernel(node, weight, count), reader.shape(node)[2:]
     stride, dilation = _listed(node, "strides", count), _listed(node, "dilations", count)
     view = reader.channels_last(view)
     pads = _pads(node, view.tensor.sides, out, kernel, stride, dilation)
     groups = node.attribute("group", 1)
-    if weight.shape[1] * groups != view.tensor.features or len(weight) % groups:
+    if groups < 1 or weight.shape[1] * groups != view.tensor.features or len(weight) % groups:
         raise RefusedNode(f"weights {list(weight.shape)} in {groups} groups do not fit {view.tensor.features} channels")
     given = {"kernel": kernel, "stride": stride, "pads": pads, "dilation": dilation, "groups": groups}
     _convolved(reader, node, view, weight, bias, out, len(weight), given)
@@ -93,10 +108,12 @@ def conv_transpose(reader: Reader, node: Node) -> None:
     view, weight = reader.view(node), node.weights(1)
     count = _sides(view)
     bias = node.weights(2, "bias") if node.optional(2) is not None else None
-    kernel, out, groups = weight.shape[2:], reader.shape(node)[2:], node.attribute("group", 1)
-    for name in ("kernel_shape", "output_padding", "output_shape"):
-        node.attribute(name)
+    kernel, out, groups = _kernel(node, weight, count), reader.shape(node)[2:], node.attribute("group", 1)
+    node.attribute("output_shape")
     stride, dilation = _listed(node, "strides", count), _listed(node, "dilations", count)
+    more = _listed(node, "output_padding", count, 0)
+    if any(each >= max(pair) for each, pair in zip(more, zip(stride, dilation))):
+        raise RefusedNode(f"output_padding={list(more)}: must be smaller than strides or dilations")
     view = reader.channels_last(view)
     auto = node.attribute("auto_pad", "NOTSET")
     if auto != "NOTSET" or node.has("output_shape"):
@@ -109,8 +126,8 @@ def conv_transpose(reader: Reader, node: Node) -> None:
             raise RefusedNode("its result is larger than its windows: not supported with output_shape or auto_pad")
         pads = tuple((low, t - low) for low, t in zip(lows, total))
     else:
-        given = node.attribute("pads") or [0] * 2 * count
-        pads = tuple((given[n], given[n + count]) for n in range(count))
+        ends = _listed(node, "pads", 2 * count, 0)
+        pads = tuple((ends[n], ends[n + count]) for n in range(count))
     given = {"kernel": kernel, "stride": stride, "pads": pads, "dilation": dilation, "groups": groups}
     _convolved(reader, node, view, weight, bias, out, weight.shape[1] * groups, {**given, "transposed": True})
 
@@ -124,11 +141,15 @@ def pool(reader: Reader, node: Node) -> None:
         raise RefusedNode("its indices are used: not supported")
     node.attribute("storage_order")
     node.attribute("ceil_mode")
-    kernel, out = tuple(node.attribute("kernel_shape")), reader.shape(node)[2:]
+    kernel, out = _listed(node, "kernel_shape", count), reader.shape(node)[2:]
     stride, dilation = _listed(node, "strides", count), _listed(node, "dilations", count)
     view = reader.channels_last(view)
     sides = view.tensor.sides
     pads = _pads(node, sides, out, kernel, stride, dilation)
+    if any(most >= side for pair, side in zip(pads, kernel) for most in pair):
+        raise RefusedNode(f"pads={[*zip(*pads)]} of a window {list(kernel)}: must be smaller than it")
+    if any((o - 1) * step >= side + low for o, step, side, (low, _) in zip(out, stride, sides, pads)):
+        raise RefusedNode(f"ceil_mode=1: a window of {list(out)} begins behind its input's sides {list(sides)}")
     counted = bool(node.attribute("count_include_pad", 0))
     kind = "max" if node.kind == "MaxPool" else "mean"
     if kernel == sides and not np.any(pads) and set(dilation) == {1}:

@@ -22,7 +22,7 @@ def batch_norm(reader: Reader, node: Node) -> None:
         raise RefusedNode("training_mode=1: export the network in evaluation mode (model.eval())")
     for name in ("momentum", "spatial"):
         node.attribute(name)
-    gain, bias, mean, variance = (node.weights(n) for n in range(1, 5))
+    gain, bias, mean, variance = (_of_channels(node, n, view) for n in range(1, 5))
     if (variance + node.attribute("epsilon", 1e-5) <= 0).any():
         raise RefusedNode("its variance is below 0")
     scale = gain / np.sqrt(variance + node.attribute("epsilon", 1e-5))
@@ -33,6 +33,14 @@ def batch_norm(reader: Reader, node: Node) -> None:
         other = reader.build.parameter(held, node.source(part))
         view = view.on(reader.build.emit(kind, (t, other), node.outputs[0], t.sides, t.features))
     reader.put(node, view)
+
+
+def _of_channels(node: Node, at: int, view: View, groups: int | None = None) -> np.ndarray:
+    """Weights of the channels, or of ``groups`` of them."""
+    found, channels = node.weights(at), view.shape[1]
+    if found.shape not in ((channels,), (groups,)):
+        raise RefusedNode(f"its input {node.source(at)!r} has shape {list(found.shape)}: must be [{channels}]")
+    return found
 
 
 def normed(
@@ -93,7 +101,8 @@ def layer_norm(reader: Reader, node: Node) -> None:
 @taken("InstanceNormalization")
 def instance_norm(reader: Reader, node: Node) -> None:
     """A group for each entry of axis 1: a channel, or several channels where the file has made them one axis."""
-    view, gain, bias = reader.view(node), node.weights(1), node.weights(2)
+    view = reader.view(node)
+    gain, bias = (_of_channels(node, n, view) for n in (1, 2))
     reader.alone(view)
     kept, features = view.inner(1), view.features
     if not (kept and features and kept == features[: len(kept)]):
@@ -113,7 +122,9 @@ def group_norm(reader: Reader, node: Node) -> None:
     view = reader.channels_last(reader.view(node))
     groups, features = node.attribute("num_groups"), view.tensor.features
     node.attribute("stash_type")
-    gain, bias = (node.weights(n) for n in (1, 2))
+    if groups < 1 or features % groups:
+        raise RefusedNode(f"num_groups={groups}: must divide {features} channels")
+    gain, bias = (_of_channels(node, n, reader.view(node), groups) for n in (1, 2))
     gain, bias = (each if len(each) == features else each.repeat(features // groups) for each in (gain, bias))
     eps = float(node.attribute("epsilon", 1e-5))
     names = (node.source(1), node.source(2))

@@ -25,6 +25,8 @@ def linear(
     names: tuple[str | None, str | None],
 ) -> View:
     """``x W' + bias`` of the last axis; ``weight [outputs, inputs]``."""
+    if weight.ndim != 2 or weight.shape[1] != view.shape[-1]:
+        raise RefusedNode(f"its weights have shape {list(weight.shape)}: expected {view.shape[-1]} inputs")
     view, places = reader.build.with_features(view, [len(view.axes) - 1])
     if places is not None:
         weight = weight[:, places]
@@ -91,6 +93,9 @@ def einsum(reader: Reader, node: Node) -> None:
     if len(parts) != 2 or not out or any("." in each or len(set(each)) < len(each) for each in letters):
         raise RefusedNode(f"equation {said!r}: must be of two values, of letters, with a result")
     computed = [reader.is_computed(node, n) for n in (0, 1)]
+    ranks = [len(reader.view(node, n).axes) if computed[n] else node.weights(n).ndim for n in (0, 1)]
+    if ranks != [len(each) for each in parts]:
+        raise RefusedNode(f"equation {said!r}: its values have {ranks} axes")
     turned = not computed[0]
     one, other = parts[::-1] if turned else parts
     inner = [each for each in one if each in other and each not in out]
@@ -140,6 +145,8 @@ def product(reader: Reader, one: View, other: View, hint: str) -> View:
         raise RefusedNode(f"products of {list(one.shape)} and {list(other.shape)}: their first axes must be the same")
     if any(BATCH in v.axes[n] for v in (one, other) for n in (rank - 2, rank - 1)):
         raise RefusedNode("products over the samples: not supported")
+    if one.shape[-1] != other.shape[-2]:
+        raise RefusedNode(f"products of {list(one.shape)} and {list(other.shape)}: have sums of unlike lengths")
     before = [n for n in lead if one.inner(n)]
     a = reader.build.in_order(one, [*before, rank - 2, rank - 1])
     inner = other.flat([rank - 1])

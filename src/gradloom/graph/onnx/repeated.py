@@ -37,7 +37,7 @@ def expanded(reader: Reader, view: View, shape: Sequence[int], hint: str) -> Vie
 @taken("Expand")
 def expand(reader: Reader, node: Node) -> None:
     """Axes of 1."""
-    node.optional(1)
+    node.check_row(1)
     reader.repeated[node.outputs[0]] = reader.view(node)
     reader.put(node, expanded(reader, reader.view(node), reader.shape(node), node.outputs[0]))
 
@@ -46,7 +46,9 @@ def expand(reader: Reader, node: Node) -> None:
 def tile(reader: Reader, node: Node) -> None:
     """Any axis but the samples."""
     view = reader.view(node)
-    counts = [int(each) for each in node.constant(1, "repeats").ravel()]
+    counts = node.integers(1, "", "repeats") or []
+    if len(counts) != len(view.axes) or min(counts) < 1:
+        raise RefusedNode(f"repeats={counts}: must be {len(view.axes)} numbers above 0")
     if any(count != 1 and BATCH in own for count, own in zip(counts, view.axes)):
         raise RefusedNode("repeats the samples")
     shape, axes = list[int](), list[tuple[int, ...]]()

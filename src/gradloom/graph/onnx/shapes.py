@@ -41,6 +41,7 @@ def reshape(reader: Reader, node: Node) -> None:
     """The shape is the graph's."""
     for name in ("allowzero", "axis"):
         node.attribute(name)
+    node.check_row(1)
     reader.put(node, as_shape(reader, reader.view(node), reader.shape(node)))
 
 
@@ -65,7 +66,10 @@ def squeeze(reader: Reader, node: Node) -> None:
 def transpose(reader: Reader, node: Node) -> None:
     """Axes change places; no value does."""
     view = reader.view(node)
-    reader.put(node, view.moved(node.attribute("perm") or range(len(view.axes))[::-1]))
+    order = node.attribute("perm") or list(range(len(view.axes)))[::-1]
+    if sorted(order) != list(range(len(view.axes))):
+        raise RefusedNode(f"perm={order}: must be an order of {len(view.axes)} axes")
+    reader.put(node, view.moved(order))
 
 
 @taken("Identity", "Cast", "Dropout")
@@ -198,6 +202,8 @@ def gather(reader: Reader, node: Node) -> None:
     view = reader.view(node)
     axis = axis_of(node.attribute("axis", 0), view)
     index = node.constant(1, "index")
+    if not ((-view.shape[axis] <= index) & (index < view.shape[axis])).all():
+        raise RefusedNode(f"its index {index.ravel()[:6].tolist()} lies beyond an axis of {view.shape[axis]}")
     places = (index.ravel() % view.shape[axis]).tolist()
     steps = set(np.diff(places).tolist()) or {1}
     if index.ndim > 1 or len(steps) > 1 or min(steps) < 1:
@@ -270,6 +276,8 @@ def pad(reader: Reader, node: Node) -> None:
     pairs = {axis_of(a, view): (given[n], given[n + len(given) // 2]) for n, a in enumerate(axes or ())}
     if mode not in ("constant", "edge", "reflect"):
         raise RefusedNode(f"mode={mode!r}: must be constant, edge or reflect")
+    if mode == "reflect" and any(max(pair) >= view.shape[axis] for axis, pair in pairs.items() if any(pair)):
+        raise RefusedNode(f"pads={given} of {list(view.shape)}: must be smaller than the axes that are reflected")
     moved = sorted(axis for axis, pair in pairs.items() if any(pair))
     if not moved:
         reader.put(node, view)

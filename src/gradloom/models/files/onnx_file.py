@@ -148,6 +148,9 @@ class Constants:
                 f"constants that the import computes have {self._folded:,} elements: at most "
                 f"{_MOST_FOLDED:,}; export the network with its constants folded"
             )
+        # The evaluator computes what it can of lists that do not fit.
+        if node.op_type == "Slice" and len({feeds[name].shape for name in node.input[1:] if name}) > 1:
+            raise RefusedNode("its starts, ends, axes and steps are not as many")
         graph = helper.make_graph([node], "fold", values, results)
         try:
             outputs = ReferenceEvaluator(helper.make_model(graph, opset_imports=self._opsets)).run(None, feeds)

@@ -29,6 +29,16 @@ _SAME_SHAPE = (
     *("Gelu", "FastGelu", "QuickGelu", "LayerNormalization", "SimplifiedLayerNormalization", "GroupNormalization"),
 )
 
+#: Attributes whose numbers are above 0: onnx divides by some of them.
+_ABOVE_0 = frozenset(
+    "blocksize dilations group kernel_shape kv_num_heads num_groups num_heads q_num_heads strides".split()
+)
+#: Attributes that are true or false.
+_FLAGS = frozenset(
+    "allowzero antialias ceil_mode count_include_pad exclude_outside is_causal keepdims noop_with_empty_axes spatial "
+    "storage_order training_mode transA transB".split()
+)
+
 
 def check_opsets(model: Any) -> None:
     """Refuses a version of ONNX' own operators that is not known here."""
@@ -48,6 +58,16 @@ def check_opsets(model: Any) -> None:
             raise ValueError(f"opset {version}: must be from {LOWEST_OPSET} to {highest}; install a newer onnx")
 
 
+def _name_of(proto: Any) -> str:
+    """A node's name, or that of its first output."""
+    return str(proto.name or next(filter(None, proto.output), "?"))
+
+
+def label_of(proto: Any) -> str:
+    """A node in a message."""
+    return f"node {_name_of(proto)!r} ({proto.op_type})"
+
+
 class Node:
     """A node, whose inputs and attributes are read by these methods alone.
 
@@ -64,14 +84,19 @@ class Node:
         self.kind: str = proto.op_type
         self.domain: str = "" if proto.domain in _OWN else proto.domain
         self.outputs = tuple(proto.output)
-        self.name: str = proto.name or next(filter(None, self.outputs), "?")
+        self.name = _name_of(proto)
         self.inputs = tuple(inputs)
         self._unread = set(self._given)
+        for name, value in self._given.items():
+            if name in _FLAGS and value not in (0, 1):
+                raise RefusedNode(f"{name}={value}: must be 0 or 1")
+            if name in _ABOVE_0 and min(value if isinstance(value, list) else [value], default=1) < 1:
+                raise RefusedNode(f"{name}={value}: must be above 0")
 
     @property
     def label(self) -> str:
         """The node in a message."""
-        return f"node {self.name!r} ({self.kind})"
+        return label_of(self.proto)
 
     @cached_property
     def _given(self) -> dict[str, Any]:
@@ -145,6 +170,11 @@ class Node:
             raise RefusedNode(f"its {what} {name!r} is computed by the network: must be a constant")
         return self._graph.constants.values[name]
 
+    def check_row(self, at: int) -> None:
+        """Refuses an input that is a constant and no row of integers; it may be left out."""
+        if self.is_constant(at):
+            _row(self._graph.constants.values[self.source(at)], f"its input {self.source(at)!r}")
+
     def weights(self, at: int, what: str = "weights") -> np.ndarray:
         """An input that must be a constant of finite floats, as float64."""
         self.constant(at, what)
@@ -153,11 +183,18 @@ class Node:
     def integers(self, at: int, attribute: str, what: str, default: Sequence[int] | None = None) -> list[int] | None:
         """Integers of an input, or of an older opset's attribute."""
         if self.optional(at) is not None:
-            return [int(each) for each in self.constant(at, what).reshape(-1)]
+            return _row(self.constant(at, what), f"its input for {what}")
         given = self.attribute(attribute)
         if given is None:
             return None if default is None else list(default)
         return [int(each) for each in (given if isinstance(given, list) else [given])]
+
+
+def _row(value: np.ndarray, what: str) -> list[int]:
+    """A row of integers, or one; ``what`` it is, for the refusal of all else."""
+    if value.ndim > 1 or value.dtype.kind != "i":
+        raise RefusedNode(f"{what} is {value.dtype} of shape {list(value.shape)}: must be a row of integers")
+    return [int(each) for each in value.reshape(-1)]
 
 
 @dataclass(frozen=True)
@@ -267,11 +304,10 @@ class _Walk:
         self.nodes: list[Node] = []
         self.made: set[str] = {each.name for each in self.inputs}
         for each in self._needed(proto):
-            node = Node(each, [self.alias.get(name, name) for name in each.input], graph)
             try:
-                self._node(node)
+                self._node(Node(each, [self.alias.get(name, name) for name in each.input], graph))
             except ValueError as error:
-                raise ValueError(f"{node.label}: {error}") from None
+                raise ValueError(f"{label_of(each)}: {error}") from None
         self.outputs = [self.alias.get(each.name, each.name) for each in proto.output]
         # What only the folded needed is not needed any more.
         needed, kept = set(self.outputs), []
