@@ -14,6 +14,8 @@ from gradloom.firmware.jobs.frames import PIECE, Channel, ChannelTimeout, FrameE
 from gradloom.firmware.jobs.job import JobError
 from gradloom.firmware.jobs.remote import LARGE, Agent, AgentTransport, Connection, JobFailed, RemoteError
 
+from ..firmware.conftest import Machine
+
 
 @pytest.fixture
 def pipes():
@@ -119,6 +121,7 @@ def asked(pipes, tmp_path):
         ({"do": "fly"}, "do='fly': is unknown, or the device is not open"),
         ({"do": "read", "offset": 0}, "do='read': is unknown, or the device is not open"),
         ({"do": "hello", "protocol": "1"}, "protocol='1': must be of type int"),
+        ({"do": "hello", "protocol": True}, "protocol=True: must be of type int"),
         ({"do": "hello", "protocol": 9, "client": "a"}, "speaks protocol 2, this gradloom 9"),
         ({"do": "open", "design": 3, "window": 0}, "design=3: must be of type dict"),
         ({"do": "open", "design": {"name": "a"}, "window": 0}, "must have a name, a table and data_bits"),
@@ -242,3 +245,20 @@ def test_a_file_comes_in_parts_and_whole(tmp_path):
     assert (tmp_path / "result").read_bytes() == b""
     with pytest.raises(RemoteError, match="^result.bin of job x ended early$"):
         client(({"size": 5}, b"abc"), ({"size": 5}, b"")).fetch("x", "result.bin", tmp_path / "result")
+
+
+def test_a_client_that_ends_leaves_nothing_running(pipes, tmp_path):
+    (one, _), ends = pipes
+    machine = Machine(stuck=True)
+    device = BoardDevice((), tmp_path / "lock", lambda: machine)
+    thread = threading.Thread(target=serve, args=(ends[1][0], ends[0][1], device, tmp_path / "jobs"))
+    thread.start()
+    connection = Connection(ends[0][0], ends[1][1], timeout=5, close=lambda: None)
+    connection.channel = one
+    connection.ask({"do": "open", "design": None, "window": 0})
+    machine.write32(registers.PROGRAM_COMMANDS, 1)
+    machine.write32(registers.CONTROL, 1 << registers.FIELDS["CONTROL.bell"][0])
+    assert machine.busy
+    os.close(ends[1][1])
+    thread.join(5)
+    assert not thread.is_alive() and not machine.busy
