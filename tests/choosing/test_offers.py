@@ -7,7 +7,8 @@ import pytest
 
 from gradloom.choosing.budgets import BYTES, SECONDS, parse_bytes, parse_seconds
 from gradloom.choosing.candidates import Candidate
-from gradloom.choosing.finalists import MOST, finalists
+from gradloom.choosing.costs import Cost
+from gradloom.choosing.finalists import MOST, finalists, offer
 from gradloom.choosing.text import TextChooser
 
 from .test_runs import offered
@@ -33,6 +34,27 @@ def test_of_too_many_offers_the_ends_and_what_lies_between_are_run(count, kept):
     smaller = replace(offered(Candidate(rank=4, from_layer=20)), seconds=0.0)
     found = finalists([slower, smaller, *front], lambda each: 21 - each.from_layer)
     assert found == [front[number] for number in kept] and len(found) <= MOST
+
+
+@pytest.mark.parametrize(
+    "steps, seconds, updates, texts, programs, took",
+    [
+        (4, None, 2, 4, 7, 4.2),
+        (6, None, 3, 6, 7, 6.3),  # each of the six texts once
+        (8, None, 4, 6, 12, 6.4),
+        (800, 11.0, 50, 6, 12, 11.0),
+        (800, 10.999, 49, 6, 12, 10.9),
+    ],
+)
+def test_an_offer_counts_texts_and_updates(steps, seconds, updates, texts, programs, took):
+    """100 tokens are six texts of 16, two an update; programs of known texts are five bytes more."""
+    cost = Cost(
+        update_cycles=100, trunk_cycles=1000, memory={"programs": 7, "texts": 3}, update_bytes=9, later_programs=5
+    )
+    each = Candidate(seq=16, accumulate=2)
+    found = offer(each, cost, tokens=100, steps=steps, longest=16, clock_hz=1000.0, seconds=seconds)
+    assert (found.steps, found.texts, found.classes) == (updates, texts, {"programs": programs, "texts": 3 * texts})
+    assert found.seconds == pytest.approx(took) and found.wanted == steps // 2
 
 
 def test_a_command_says_what_is_not_usual_already():
