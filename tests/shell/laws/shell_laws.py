@@ -1,5 +1,7 @@
 """Laws of the shell, seen from its two buses (run by cocotb)."""
 
+import itertools
+
 import cocotb
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
@@ -180,6 +182,23 @@ async def the_watchdog_and_the_host_can_stop_anything(dut):
     assert await host.status() == 0b100
     assert await host.get("IRQ_STATUS") == 0
     await host.works()
+    # So it does behind END, while commands beyond it come slowly.
+    seen = set()
+    for wait in range(80, 200, 40):
+        await host.set("WATCHDOG", 300)
+        await host.fails(timer(HEAD, 5), command(ARRAY, 2), end(), error=Error.BAD_OPERAND, at=1, address=None)
+        r.set_pause_generator(itertools.cycle((1, 1, 1, 0)))
+        await host.start(timer(HEAD, 40), *[end()] * 60)
+        await ClockCycles(dut.clk, wait)
+        r.clear_pause_generator()
+        r.pause = True
+        await host.wait()
+        seen.add((await host.get("ERROR_CODE"), await host.get("ERROR_COMMAND")))
+        await host.set("IRQ_STATUS", 3)
+        r.pause = False
+        await ClockCycles(dut.clk, 400)
+        await host.works()
+    assert (Error.WATCHDOG, 1) in seen and seen <= {(Error.WATCHDOG, 1), (Error.NONE, 0)}, seen
     await host.set("CONTROL", 2)  # while idle
     while await host.status() & 1:
         pass
