@@ -85,8 +85,10 @@ def images_of(path: Path) -> list[str]:
 
 def engine_of(path: Path, root: Path = ROOT) -> list[Path]:
     """Tests of the engine whose time or whose reference a source is: an engine has one name in all its places."""
-    named = root / "tests/engines" / path.stem
-    return sorted(named.rglob("test_*.py")) if path.parent.as_posix() in ("sim/time", "sim/reference") else []
+    if path.parent.as_posix() not in ("sim/time", "sim/reference"):
+        return []
+    named = (each for each in (root / "tests/engines").glob("*/") if f"{path.stem}_".startswith(f"{each.name}_"))
+    return sorted(file for each in named for file in each.rglob("test_*.py"))
 
 
 def importing(path: Path, root: Path = ROOT) -> list[Path]:

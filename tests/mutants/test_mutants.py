@@ -171,6 +171,7 @@ def test_tests_that_name_a_source_come_first(tmp_path):
 
 def test_an_engines_time_and_reference_are_judged_by_its_tests_too():
     own = files_of(Path("sim/time/norm.py"))
+    assert "tests/engines/vector/test_softmax_engine.py" in files_of(Path("sim/reference/vector_softmax.py"))
     assert "tests/engines/head/test_head.py" in files_of(Path("rtl/units/lora_gradient.py"))
     assert "tests/choosing/test_images.py" in files_of(Path("src/gradloom/models/datasets.py"))
     assert files_of(Path("rtl/shell/faults.py"))[-1] == "tests/emit/test_documented_ports.py"

@@ -4,6 +4,7 @@ import gc
 import re
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,8 +22,7 @@ from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench
 from gradloom.sim.bench.engine import simulate as play
 from gradloom.sim.bench.pauses import pauses
 from gradloom.sim.reference.head import adapter_gradients, head_step
-
-RANK = 4
+from gradloom.sim.time.head import HeadTime
 
 
 class Host:
@@ -53,12 +53,13 @@ class Host:
         self.ctx.set(port.valid, 0)
 
     async def load_h(self, h):
+        rank = self.dut.rank
         await self.write(
             self.dut.i_h,
             [
-                dict(tap=tap, sample=s, h=[int(x) for x in row[tap * RANK : (tap + 1) * RANK]])
+                dict(tap=tap, sample=s, h=[int(x) for x in row[tap * rank : (tap + 1) * rank]])
                 for s, row in enumerate(h)
-                for tap in range(h.shape[1] // RANK)
+                for tap in range(h.shape[1] // rank)
             ],
         )
 
@@ -126,11 +127,11 @@ class Host:
     async def read_dh(self, samples, k):
         ctx, dut, out = self.ctx, self.dut, np.zeros((samples, k), np.int64)
         for s in range(samples):
-            for tap in range(k // RANK):
+            for tap in range(k // dut.rank):
                 ctx.set(dut.dh_address.tap, tap)
                 ctx.set(dut.dh_address.sample, s)
                 await self.tick()
-                out[s, tap * RANK : (tap + 1) * RANK] = [ctx.get(x) for x in dut.dh]
+                out[s, tap * dut.rank : (tap + 1) * dut.rank] = [ctx.get(x) for x in dut.dh]
         return out
 
     async def pull(self, port, beats, moves=None):
@@ -176,14 +177,34 @@ def problem(rng, samples, k, classes, *, wild=False):
     return ACTIVATION.encode(h), ACTIVATION.encode(base), rng.integers(0, classes, samples)
 
 
-#: The last number is how many of the three kinds of step are simulated.
-SHAPES = [(20, 20, 10, 1), (1, 4, 1, 2), (5, 4, 2, 3), (3, 8, 10, 3), (25, 4, 7, 2), (2, 64, 10, 1)]
+#: The last numbers are how many of the three kinds of step are simulated, and the head's rank.
+SHAPES = [
+    (20, 20, 10, 1, 4),
+    (1, 4, 1, 2, 4),
+    (5, 4, 2, 3, 4),
+    (3, 8, 10, 3, 4),
+    (25, 4, 7, 2, 4),
+    (2, 64, 10, 1, 4),
+    (5, 1, 2, 2, 1),
+]
 
 
-@pytest.mark.parametrize("samples, k, classes, count", SHAPES)
-def test_steps_are_the_reference_in_as_many_cycles_as_forecast(samples, k, classes, count):
+def forecast(dut, **operands):
+    """Cycles of a step, as the forecast has them."""
+    told = []
+    machine = SimpleNamespace(
+        commands=[SimpleNamespace(operands=operands)],
+        config=SimpleNamespace(classes=dut.max_classes),
+        scheduler=SimpleNamespace(taken=lambda *_: None, done=lambda _, command, cycle: told.append(cycle)),
+    )
+    HeadTime(machine).offer(0, 100)
+    return told[0] - 100
+
+
+@pytest.mark.parametrize("samples, k, classes, count, rank", SHAPES)
+def test_steps_are_the_reference_in_as_many_cycles_as_forecast(samples, k, classes, count, rank):
     rng = np.random.default_rng(samples)
-    dut = Head()
+    dut = Head(rank=rank)
     b = PARAMETER.encode(rng.normal(0, 0.5, (classes, k)))
     v = np.zeros((classes, k), np.int64)
     steps = [
@@ -204,7 +225,7 @@ def test_steps_are_the_reference_in_as_many_cycles_as_forecast(samples, k, class
             await host.load_h(h)
             cycles, _ = await host.step(samples=samples, k=k, classes=classes, half=half, **operands)
             ref = head_step(h, base, labels, b, v, **{"apply": 1} | operands)
-            assert cycles == dut.cycles(samples, k, classes)
+            assert cycles == dut.cycles(samples, k, classes) == forecast(dut, samples=samples, k=k, classes=classes)
             np.testing.assert_array_equal(await host.read_dh(samples, k), ref.dh)
             (beat,) = await host.pull(host.dut.o_loss, 1)
             assert beat == ref.loss | samples << 64 | ref.correct << 96
@@ -414,10 +435,10 @@ def test_head_refuses_what_it_cannot_do(bad):
         gc.collect()
 
 
-@pytest.mark.parametrize("port, room, arg", [("load_b", 2 * 3 * RANK, 0), ("load_labels", 2, 1)])
+@pytest.mark.parametrize("port, room, arg", [("load_b", 24, 0), ("load_labels", 2, 1)])
 def test_beats_beyond_the_room_are_refused_up_to_the_last(port, room, arg):
     """A load of all that has room is taken, whatever came before it; of a longer one each beat without room is told."""
-    dut = HeadUnit(SPEC, ImageConfig(rank=RANK, taps=3, panels=4))
+    dut = HeadUnit(SPEC, ImageConfig(taps=3, panels=4))
     told = []
 
     async def bench(ctx):
