@@ -13,8 +13,11 @@ from gradloom.models.adapters.language.instant import fresh_instant
 from gradloom.models.adapters.language.methods import METHODS
 from gradloom.models.adapters.language.vectors import fresh_vectors
 from gradloom.models.adapters.lora import fresh_lora
+from gradloom.models.datasets import default_split
 from gradloom.models.language import LanguageModel
+from gradloom.models.onnx_import import load_pretrained
 from gradloom.models.pack import quantize_linear
+from gradloom.systems.images.mathematics import FloatCache
 from gradloom.systems.text.reference.descent import fine_tune
 from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.reference.optimizers import FloatAdamW
@@ -135,6 +138,53 @@ def test_images_that_choose_rates_neither_learn_nor_judge(example):
         learnt, held = bench.images("judged", seed)
         assert len(learnt) == images.SAMPLES and len(set(learnt) | set(held)) == len(learnt) + len(held)
         assert not set(chosen) & {*learnt, *held}
+
+
+@pytest.mark.parametrize("rate", [0.05, 1e40])
+def test_accuracy_on_the_way_is_that_of_shorter_fine_tunes(rate, example, monkeypatch):
+    """Also of one that diverges."""
+    images = example("quality_images")
+    monkeypatch.setattr(images, "SAMPLES", 30)
+    monkeypatch.setattr(images, "CHOOSING", 50)
+    bench, data = object.__new__(images.Bench), default_split(0, degrees=90).limited(train=50, test=60)
+    bench.network, bench.labels = load_pretrained(), np.concatenate([data.y_train, data.y_test])
+    bench.exact = FloatCache.of(bench.network, np.concatenate([data.x_train, data.x_test]), cache="none")
+    bench.format, bench.taps = "none", bench.exact.taps
+
+    def found(*epochs):
+        return bench.run(images.Case(rank=2), "judged", rate, 0, epochs)
+
+    whole = found(1, 2, 3)
+    assert whole == [*found(1), *found(2), *found(3)]
+    assert (whole[0] != whole[1]) == (rate < 1)
+
+
+def test_images_of_a_base_network_are_turned_together_with_their_labels(tmp_path, example):
+    bases, random = example("bases"), np.random.default_rng(5)
+    x, y = random.integers(0, 256, (20, 28, 28), np.uint8), np.arange(20, dtype=np.uint8)
+    for kind, dims, array in (("images", 3, x), ("labels", 1, y)):
+        path = tmp_path / f"t10k-{kind}-idx{dims}-ubyte.gz"
+        path.write_bytes(gzip.compress(bytes(4 + 4 * dims) + array.tobytes(), 1))
+    turned, labels = bases.unseen("fashion", 90, tmp_path)
+    assert sorted(labels) == list(y) and list(labels) != list(y)
+    assert all(np.array_equal(image[0], np.rot90(x[label])) for image, label in zip(turned, labels))
+
+
+def test_no_cache_learns_what_an_nf4_cache_does_and_takes_longer(example):
+    quality = example("quality")
+    rows = quality.quality_images.rows(json.loads(quality.RESULTS.read_text(encoding="utf-8"))["images"])
+    whole = {(row["rank"], row["cache"], row["epochs"]): row for row in rows if len(row["layers"]) == 5}
+    for (rank, cache, epochs), row in whole.items():
+        assert {data: len(each) for data, each in row["right"].items()} == {"mnist": 6, "fashion": 6}
+        if cache == "again":
+            kept = whole[rank, "nf4", epochs]
+            assert row["right"] == kept["right"] and row["cycles"] > 1.5 * kept["cycles"]
+
+
+def test_results_are_written_with_a_list_on_a_line(example):
+    quality, held = example("quality"), {"a [b] c": [[1.5, 2], [3, 4e37]], "d": {"e": []}}
+    text = quality.written(held)
+    assert json.loads(text) == held and "[ 1.5, 2 ]" in text and text.count("\n") == 9
 
 
 @pytest.mark.parametrize(
