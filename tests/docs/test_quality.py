@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gradloom
 from gradloom.models.adapters.language.instant import fresh_instant
 from gradloom.models.adapters.language.methods import METHODS
 from gradloom.models.adapters.language.vectors import fresh_vectors
@@ -140,16 +141,24 @@ def test_images_that_choose_rates_neither_learn_nor_judge(example):
         assert not set(chosen) & {*learnt, *held}
 
 
-@pytest.mark.parametrize("rate", [0.05, 1e40])
-def test_accuracy_on_the_way_is_that_of_shorter_fine_tunes(rate, example, monkeypatch):
-    """Also of one that diverges."""
+@pytest.fixture
+def small_bench(example, monkeypatch):
+    """The script, a bench of 100 images to learn from and 60 to judge by, and the images."""
     images = example("quality_images")
-    monkeypatch.setattr(images, "SAMPLES", 30)
+    monkeypatch.setattr(images, "SAMPLES", 100)
     monkeypatch.setattr(images, "CHOOSING", 50)
-    bench, data = object.__new__(images.Bench), default_split(0, degrees=90).limited(train=50, test=60)
+    bench, data = object.__new__(images.Bench), default_split(0, degrees=90).limited(train=50, test=160)
+    pixels = np.concatenate([data.x_train, data.x_test])
     bench.network, bench.labels = load_pretrained(), np.concatenate([data.y_train, data.y_test])
-    bench.exact = FloatCache.of(bench.network, np.concatenate([data.x_train, data.x_test]), cache="none")
+    bench.exact = FloatCache.of(bench.network, pixels, cache="none")
     bench.format, bench.taps = "none", bench.exact.taps
+    return images, bench, pixels
+
+
+@pytest.mark.parametrize("rate", [0.05, 1e40])
+def test_accuracy_on_the_way_is_that_of_shorter_fine_tunes(rate, small_bench):
+    """Also of one that diverges."""
+    images, bench, _ = small_bench
 
     def found(*epochs):
         return bench.run(images.Case(rank=2), "judged", rate, 0, epochs)
@@ -157,6 +166,27 @@ def test_accuracy_on_the_way_is_that_of_shorter_fine_tunes(rate, example, monkey
     whole = found(1, 2, 3)
     assert whole == [*found(1), *found(2), *found(3)]
     assert (whole[0] != whole[1]) == (rate < 1)
+
+
+@pytest.mark.parametrize("cache", ["nf4", "int8"])
+def test_integers_are_those_of_the_verb(cache, small_bench, tmp_path, monkeypatch):
+    images, bench, pixels = small_bench
+    monkeypatch.setattr(images, "EPOCHS", (1, 9))
+    case, (learnt, held) = images.Case(rank=2, cache=cache), bench.images("judged", 1)
+    arrays = {}
+    for part, index in (("train", learnt), ("test", held)):
+        arrays |= {f"x_{part}": pixels[index], f"y_{part}": bench.labels[index]}
+    np.savez(tmp_path / "data.npz", **arrays)
+    told = gradloom.finetune(
+        "instantft-kv260",
+        gradloom.ImageOptions(
+            data=tmp_path / "data.npz", engine="reference", rank=2, cache=cache, epochs=9, lr=0.05, seed=1
+        ),
+        output=tmp_path / "run",
+    )
+    assert (
+        images.Words(bench, pixels, case).run(case, 0.05, 1) == told["accuracy_after"] > told["accuracy_before"] + 0.1
+    )
 
 
 def test_images_of_a_base_network_are_turned_together_with_their_labels(tmp_path, example):

@@ -119,16 +119,17 @@ def text_table(held: Mapping[str, Any]) -> str:
 
 def image_table(held: Mapping[str, Any]) -> str:
     """Of the image network: a row a case."""
-    heads = [f"{name}, right after {epochs} epochs, %" for name in bases.DATA.values() for epochs in (2, 10)]
+    after = ("right after 2 epochs, %", "10 epochs", "10 epochs in integers")
+    heads = [f"{name}, {each}" for name in bases.DATA.values() for each in after]
     columns = ["adapters", "update", "memory", "cycles of 2, 5, 10 epochs", *heads]
     lines = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for rows in grouped_rows(quality_images.rows(held), ("rank", "cache", "layers")):
         first, last = rows[0], rows[-1]
         spent = ", ".join(f"{row['cycles'] / 1e6:.2f} M" for row in rows) if first["cycles"] else "none"
         right = [
-            _spread([100 * share for share in row["right"][data]], ".1f")
+            _spread([100 * share for share in found], ".1f") if found else "none"
             for data in bases.DATA
-            for row in (first, last)
+            for found in (first["right"][data], last["right"][data], last["integers"][data])
         ]
         cells = [image_what(first), _size(first["update_bytes"]), _size(first["memory"]), spent, *right]
         lines.append(f"| {' | '.join(cells)} |")
@@ -228,6 +229,8 @@ def draw_images(held: Mapping[str, Any], path: Path) -> None:
                 ]
                 style = {"color": CACHE_COLOURS[first["cache"]], "marker": "o", "markersize": 3, "capsize": 2}
                 ax.errorbar(spent, mean, error, linewidth=0.9, elinewidth=0.6, label=CACHES[first["cache"]], **style)
+                whole = [100 * float(np.mean(rows[-1]["integers"][data]))]
+                ax.plot(spent[-1:], whole, "x", color="black", markersize=5, zorder=5)
             ax.set(xscale="log", xlim=(2.3, 42))
             ax.set_xticks([2.5, 5, 10, 20, 40], ["2.5", "5", "10", "20", "40"])
             ax.minorticks_off()
@@ -237,6 +240,7 @@ def draw_images(held: Mapping[str, Any], path: Path) -> None:
         ax.set_title(f"rank {rank}" + ", larger design" * (rank > 8), fontsize=9)
     for ax in panels[-1]:
         ax.set_xlabel("million cycles, 2, 5, 10 epochs", fontsize=8)
+    panels[0][-1].plot([], [], "x", color="black", markersize=5, label="10 epochs in integers")
     panels[0][-1].legend(frameon=False, fontsize=8, loc="lower right")
     _save(figure, path)
 

@@ -5,7 +5,8 @@ among the networks. Each learns 1,024 test images turned by 90 degrees, in batch
 :data:`CHOOSING` of them choose rates, by the mean loss of all networks and seeds; the others are learnt from and judge.
 The seed draws images, their order and adapters.
 
-Accuracy is of float32, by the mathematics of ``systems/images/mathematics.py``. Cycles are forecasts of whole programs,
+Accuracy is of float32, by the mathematics of ``systems/images/mathematics.py``; after the most epochs also of the
+bit-exact reference, whose words the machine's equal, at the same rate. Cycles are forecasts of whole programs,
 memory is the window of the program's memory map; neither depends on values. The machine has an adapter at every layer;
 fewer layers have a loss and no cycles.
 """
@@ -20,9 +21,11 @@ import bases
 import numpy as np
 
 from gradloom.models.onnx_import import load_pretrained
+from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.held_out import accuracy, cross_entropy
+from gradloom.systems.images.integers import WordCache, fill_cache, fine_tune, logits
 from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cached_value, train_adapters
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
@@ -73,6 +76,11 @@ CASES = (
 )
 
 
+def design(case: Case) -> ImageConfig:
+    """The machine that runs a case: the preset's where it can."""
+    return ImageConfig() if case.rank <= 8 else LARGER
+
+
 # ---------------------------------------------------------------- cost
 
 
@@ -86,7 +94,7 @@ def cost(case: Case) -> dict[str, Any]:
     found: dict[str, Any] = {"update_bytes": 4 * values, "cycles": None, "memory": None}
     if case.cache == "float" or len(case.layers) < len(network.taps):
         return found
-    lowered = lower(network, ImageConfig() if case.rank <= 8 else LARGER, case.rank, wide=case.cache == "int8")
+    lowered = lower(network, design(case), case.rank, wide=case.cache == "int8")
     a = [np.zeros((case.rank, n), np.int64) for n in network.taps]
     b = [np.zeros((network.classes, case.rank), np.int64) for _ in network.taps]
     images, labels = np.zeros((SAMPLES, *network.input_shape), np.int64), np.zeros(SAMPLES, np.int64)
@@ -161,6 +169,37 @@ class Bench:
         return accuracy(FloatCache.of(self.network, images, cache="none", dtype=np.float32).logits, labels)
 
 
+class Words:
+    """The same images behind the same frozen network in the machine's integers, as one format keeps them."""
+
+    def __init__(self, bench: Bench, images: np.ndarray, case: Case) -> None:
+        self.bench, self.wide = bench, case.codes == "int8"
+        lowered = lower(bench.network, design(case), case.rank, wide=self.wide)
+        self.kept = fill_cache(lowered, bench.network.pixel_map.words(images, ACTIVATION))
+
+    def of(self, index: np.ndarray) -> WordCache:
+        """Of some images."""
+        kept = self.kept
+        return WordCache(
+            codes=[each[index] for each in kept.codes],
+            scales=[each[index] for each in kept.scales],
+            decoded=[each[index] for each in kept.decoded],
+            logits=kept.logits[index],
+            saturated=kept.saturated[index],
+        )
+
+    def run(self, case: Case, rate: float, seed: int) -> float:
+        """Held-out accuracy after the most epochs."""
+        network, labels = self.bench.network, self.bench.labels
+        learnt, held = self.bench.images("judged", seed)
+        lowered = lower(network, design(case), case.rank, wide=self.wide)
+        start = initial_adapters(network.taps, network.classes, case.rank, seed)
+        a, b = ([PARAMETER.encode(pair[which]) for pair in start] for which in (0, 1))
+        settings = Settings(samples=SAMPLES, epochs=max(EPOCHS), batch=BATCH, rate=rate, seed=seed)
+        done = fine_tune(lowered, settings, self.of(learnt), labels[learnt], a, b)
+        return accuracy(logits(lowered, self.of(held), done.a, done.b), labels[held])
+
+
 def chosen(found: Mapping[float, Mapping[str, Any]], epochs: int) -> float:
     """The rate with the least loss after a count of epochs.
 
@@ -189,7 +228,8 @@ def wanted(found: Mapping[float, Mapping[str, Any]]) -> float | None:
 def measure(held: dict[str, Any], keep: Callable[[], None], tell: Callable[[str], None], fashion: Path) -> None:
     """Fills ``held`` with what is not in it yet.
 
-    These are ``costs`` by case, and by data set ``upright``, ``before``, ``rates``, ``runs``.
+    These are ``costs`` by case, and by data set ``upright``, ``before``, ``rates``, ``runs``,
+    ``integers``.
     """
     for case in CASES:
         if case.key not in held.setdefault("costs", {}):
@@ -242,6 +282,27 @@ def _measure_data(
             }
             keep()
 
+    machine = sorted({each.trained for each in CASES if each.cache != "float" and len(each.layers) == 5}, key=_place)
+    found_in = held.setdefault("integers", {})
+    for network in NETWORKS:
+        place, words = None, None
+        for case in machine:
+            found = found_in.setdefault(case.key, [])
+            if len(found) > network * len(SEEDS):
+                continue
+            if place != _place(case)[:2]:
+                words, place = None, _place(case)[:2]
+                words = Words(bench(network), bases.unseen(data, 90, fashion)[0], case)
+            tell(f"{data}, {case.key}, integers, base network {network}")
+            rate = _best(held["rates"][case.key], max(EPOCHS))
+            found += [_short(words.run(case, rate, seed)) for seed in SEEDS]
+            keep()
+
+
+def _place(case: Case) -> tuple[str, bool, int]:
+    """Format, whether on the larger design, and rank."""
+    return case.codes, design(case) == LARGER, case.rank
+
 
 def _short(value: float) -> float:
     return float(f"{value:.5g}")
@@ -254,7 +315,8 @@ def _best(rates: Mapping[str, Any], epochs: int) -> float:
 def rows(held: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row a case and count of epochs.
 
-    ``right`` and ``loss`` are those of all networks and seeds, by data set.
+    ``right`` and ``loss`` are those of all networks and seeds, by data set; ``integers`` what is right after the most
+    epochs in the machine's integers.
     """
     made = []
     for case in CASES:
@@ -262,9 +324,16 @@ def rows(held: Mapping[str, Any]) -> list[dict[str, Any]]:
         for epochs in EPOCHS:
             row: dict[str, Any] = asdict(case) | {"epochs": epochs}
             row |= {"cycles": spent["cycles"] and spent["cycles"][str(epochs)]}
-            row |= {"update_bytes": spent["update_bytes"], "memory": spent["memory"], "loss": {}, "right": {}}
+            row |= {
+                "update_bytes": spent["update_bytes"],
+                "memory": spent["memory"],
+                "loss": {},
+                "right": {},
+                "integers": {},
+            }
             for data in bases.DATA:
                 found = held[data]["runs"][key][f"{_best(held[data]['rates'][key], epochs):g}"][str(epochs)]
                 row["loss"][data], row["right"][data] = map(list, zip(*found))
+                row["integers"][data] = held[data]["integers"].get(key) if spent["cycles"] else None
             made.append(row)
     return made
