@@ -40,6 +40,11 @@ BAD = {
     "an unknown verb": (("dance",), "dance"),
     "an unknown option": (("list", "presets", "--colour"), "--colour"),
     "an unknown preset": (("generate", "instantft-moon", "-o", "out"), "instantft-moon"),
+    "a model that is no file": (("generate", "nowhere.onnx", "-o", "out"), "nowhere.onnx: is no file, no preset"),
+    "a key that is no file": (
+        ("generate", "lenet5", "-o", "out", "--trust", "nowhere"),
+        "trust=nowhere: cannot be read",
+    ),
     "an unknown key of a preset": (("generate", "instantft-kv260", "-o", "out", "--set", "rowz=3"), "rowz"),
     "a word for a number": (("generate", "instantft-kv260", "-o", "out", "--set", "rows=x"), "rows=x"),
     "a value out of bounds": (("generate", "instantft-kv260", "-o", "out", "--set", "rank=900"), "rank=900"),

@@ -81,7 +81,7 @@ def generate(
         from gradloom.systems.asked import asked_for
 
         if target not in KNOWN and not Path(target).exists() and target not in _shipped():
-            raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
+            raise ValueError(f"{target}: is no file, no preset ({KNOWN}), no unit ({UNITS}) and no shipped model")
         asked = asked_for(target, board=board, verb=None)
         make = functools.partial(_generate_preset, asked, called or "gradloom", wanted=wanted)
         kind, made = "preset", asked.preset.name
@@ -228,7 +228,12 @@ def _public(key: Path | str) -> bytes:
     """A public key, read before anything is made."""
     from gradloom.delivery.keys import read_public
 
-    return read_public(key)
+    try:
+        return read_public(key)
+    except OSError as error:
+        raise ValueError(
+            f"trust={key}: cannot be read ({error.strerror}); give a public key of gradloom package keys"
+        ) from None
 
 
 def _said(sizes: Mapping[str, Any] | None) -> str:
