@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from gradloom.cli import output as cli_output
+from gradloom.cli.main import _terminable, _Terminated
 from gradloom.models.adapters.language.merged import Merged, write_folder
 from gradloom.models.datasets import default_split
 from gradloom.models.files.tensors import write_safetensors
@@ -195,6 +197,19 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
     assert run(*asked, "--seed", 1)[0] == 0
     assert json.loads((tmp_path / "metrics.json").read_text())["seed"] == 1
     assert (tmp_path / "adapter_model.safetensors").read_bytes() != before["adapter_model.safetensors"]
+
+
+def test_what_is_unfinished_is_removed_however_often_the_end_is_asked_for():
+    removed = False
+    with pytest.raises(_Terminated), _terminable():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)
+            removed = True
+    assert removed
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from gradloom.compiler.commands.curves import check_within
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import lower
 from gradloom.graph.operations import (
@@ -143,3 +145,23 @@ def test_all_operations_without_a_command_are_named_at_once():
     second = Activation((first.o,), tensor("second", 4, 4, 8), "log")
     with pytest.raises(ValueError, match=r"first: .*; second: log has no table"):
         lower(CONFIG, network([first, second], [x]), samples=1)
+
+
+@pytest.mark.parametrize(
+    "kind, parameters, within, beyond",
+    [
+        ("exp_of", (1.0,), (-1e6, 4.0), (4.1,)),  # of four times the value
+        ("power", (0.5,), (0.0, 16.0, -16.0), (16.1, -16.1)),
+        ("inverse", (), (0.125, -128.0), (0.12, 129.0)),
+        ("sin", (), (-64.0, 64.0), (-64.1, 64.1)),
+        ("tanh", (), (1e9,), ()),
+    ],
+)
+def test_arguments_beyond_a_table_are_named(kind, parameters, within, beyond):
+    each = Activation((X,), tensor("curve", 4, 8), kind, parameters)
+    check_within(each, np.array([]))
+    for value in within:
+        check_within(each, np.array([value]))
+    for value in beyond:
+        with pytest.raises(ValueError, match=f"curve: {kind} of .*: must be from"):
+            check_within(each, np.array([1.0, value]))

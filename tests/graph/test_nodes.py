@@ -31,6 +31,8 @@ TAKEN = {
     "attention with a scale": (23, (5, 12), lambda g: heads(g, scale=0.3)),
     "attention with heads apart": (23, (5, 12), split),
     "attention that is plain in words": (23, (5, 12), lambda g: split(g, is_causal=0, softcap=0.0)),
+    "an index from the end": (13, (6, 5), lambda g: g("Gather", g.x, g.constant(-2, dtype=np.int64), axis=1)),
+    "indices from the end": (13, (6, 5), lambda g: g("Gather", g.x, g.integers(-3, -1), axis=2)),
     "gemm with factors": (13, (6,), lambda g: g("Gemm", g.x, g.w(6, 4), g.w(4), alpha=0.5, beta=2.0)),
     "gemm with one bias": (13, (6,), lambda g: g("Gemm", g.x, g.w(6, 4), g.constant([0.7]))),
     "gemm without a bias": (13, (6,), lambda g: g("Gemm", g.x, g.w(4, 6), transB=1, alpha=3.0)),

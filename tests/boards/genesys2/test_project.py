@@ -109,6 +109,8 @@ def test_lamps_and_lines_leave_the_chip(journal, design):
     assert found["mains_lost"] == {"soc/mains_lost"} and found["mig/device_temp"] == {"soc/temperature"}
     assert pins["fan_pwm"] == "W19"
     assert pins["mains_lost"] == Genesys2Platform.connectors[0].mapping["1"]
+    # Nothing at the connector is mains power that is there.
+    assert re.search(r"PULLTYPE PULLDOWN} \[get_ports mains_lost\]", (design / "board/pins.xdc").read_text())
 
 
 def test_the_memory_card_is_at_the_slot(journal, design):
