@@ -97,7 +97,7 @@ def test_a_unit_is_generated_and_run(run, install, tmp_path):
     assert row["origin"] == "knitter 1.2" and row["run"]
     assert run("generate", "knit", "-o", tmp_path / "out")[0] == 0 and (tmp_path / "out/rtl/knit.v").is_file()
     assert json.loads(run("run", "knit", "--describe", "--json")[1])["summary"] == "yarn"
-    assert run("generate", "knot", "-o", tmp_path / "no")[2].endswith(", lstm, knit)\n")
+    assert run("generate", "knot", "-o", tmp_path / "no")[2].endswith(", lstm, knit) and no shipped model\n")
 
 
 def test_a_board_is_found(install):
